@@ -7,8 +7,19 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "lab" / "src"))
 
-from hakmem_lab.target.allocators import (FLOOR, HAKMEM, PEERS, SYSTEM, Allocator, describe,  # noqa: E402
-                                   environment_facts, find_peers, installed_libraries, served_by, why_not_loaded)
+from hakmem_lab.target.allocators import (
+                                   FLOOR,
+                                   HAKMEM,
+                                   PEERS,
+                                   SYSTEM,
+                                   Allocator,
+                                   describe,
+                                   environment_facts,
+                                   find_peers,
+                                   installed_libraries,
+                                   served_by,
+                                   why_not_loaded,
+)
 
 __all__ = ["FLOOR", "HAKMEM", "PEERS", "SYSTEM", "Allocator", "describe", "environment_facts", "find_peers",
            "installed_libraries", "served_by", "why_not_loaded"]

@@ -14,13 +14,13 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, Iterator
+from typing import IO, Any
 
 import report
-from allocators import (FLOOR, HAKMEM, PEERS, SYSTEM, Allocator, describe, environment_facts,
-                        find_peers, why_not_loaded)
+from allocators import FLOOR, HAKMEM, PEERS, SYSTEM, Allocator, describe, environment_facts, find_peers, why_not_loaded
 from cases import CASES, Case
 from report import Failure, Result, Results
 
@@ -179,8 +179,8 @@ def parse_result(output: str) -> dict[str, float]:
 def run_once(command: list[str], allocator: Allocator, timeout: float = TIMEOUT_S) -> tuple[dict[str, float], str]:
     """The numbers of one run, or no numbers and the reason why."""
     try:
-        done = subprocess.run(command, env=allocator.environment(), stdout=subprocess.PIPE, text=True,
-                              stderr=subprocess.PIPE, errors="replace", timeout=timeout, check=False)
+        done = subprocess.run(command, env=allocator.environment(), capture_output=True, text=True,
+                              errors="replace", timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
         return {}, f"no end after {timeout:g} s"
     last_words = " | ".join(done.stderr.strip().splitlines()[-3:])

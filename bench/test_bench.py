@@ -27,8 +27,8 @@ PROGRAMS = sorted({case.program for case in CASES})
 
 
 def execute(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(BUILD / command[0]), *command[1:]], stdout=subprocess.PIPE, timeout=60,
-                          stderr=subprocess.PIPE, text=True, check=False)
+    return subprocess.run([str(BUILD / command[0]), *command[1:]], capture_output=True, timeout=60,
+                          text=True, check=False)
 
 
 class Programs(unittest.TestCase):

@@ -1,10 +1,10 @@
-// HAKMEM for C++17 and later (docs/api.md): gives chosen containers and objects blocks of HAKMEM by name, whoever has malloc,
-// or blocks of a heap of one's own (docs/heaps.md). Works without exceptions and without RTTI.
+// HAKMEM for C++17 and later (docs/api.md): gives chosen containers and objects blocks of HAKMEM by name, whichever malloc the program uses,
+// or blocks of a user heap (docs/heaps.md). Works without exceptions and without RTTI.
 //
 //   hak::allocator<T>         for containers: from hak_malloc, or from a heap
 //   hak::memory_resource      for std::pmr, where the standard library has it: the same; hak::resource() always exists
 //   hak::unique_ptr<T>        an object of hak::make_unique<T>(...), or characters of hak_malloc
-//   hak::deleter<T>           what ends it, for a std::unique_ptr of one's own
+//   hak::deleter<T>           its deleter, for any std::unique_ptr
 //   hak::heap                 owns a heap; its destructor ends the heap and all its blocks
 //   hak::default_scope        the thread's malloc goes to a heap until the end of the scope
 //
@@ -74,7 +74,7 @@ inline void deallocate(hak_heap_t *heap, void *block, std::size_t bytes, std::si
         hak_free_aligned_sized(block, align, bytes);
 }
 
-// Whether a pointer to T may end what was made as a U: a const T what was a T; a base only if its destructor is virtual and
+// Whether a pointer to T may free an object made as a U: a const T one made as a T; a base only if its destructor is virtual and
 // RTTI tells where the block begins.
 #if defined(__cpp_rtti)
 constexpr bool has_rtti = true;
@@ -261,7 +261,7 @@ struct deleter<T[]> {
     void operator()(T *first) const noexcept { hak_free(const_cast<void *>(static_cast<const volatile void *>(first))); }
 };
 
-// Ends memory of hak_malloc and its kin.
+// Frees memory of hak_malloc and the like.
 template <>
 struct deleter<void> {
     void operator()(void *block) const noexcept { hak_free(block); }
@@ -292,7 +292,7 @@ std::enable_if_t<!std::is_array_v<T>, unique_ptr<T>> make_unique(Arguments &&...
     return hak::make_unique_in<T>(static_cast<hak_heap_t *>(nullptr), std::forward<Arguments>(arguments)...);
 }
 
-// An array of so many elements, each with its initial value (0 for numbers).
+// An array of `count` elements, each with its initial value (0 for numbers).
 template <class T>
 std::enable_if_t<std::is_array_v<T> && std::extent_v<T> == 0, unique_ptr<T>> make_unique(std::size_t count)
 {

@@ -35,7 +35,7 @@
  * all numbers of HAK_LIVE_LIST_NUMBERS, i from 0, and over all classes c with value = size | blocks << 32 | slabs << 56 and
  * i = 2^16 + c, where mix(x) = y ^ y >> 32 with y = x * HAK_LIVE_MIX modulo 2^64.
  *
- * Nobody is stopped, so each figure is of its own moment. Names are only added; `version` changes when what is written
+ * No thread is stopped, so each figure is from its own moment. Names are only added; `version` changes when what is written
  * here changes its meaning. */
 #ifndef HAKMEM_LIVE_H
 #define HAKMEM_LIVE_H

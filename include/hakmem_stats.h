@@ -95,7 +95,7 @@ struct hak_stats {
     uint64_t superslabs_below_top;    /* reached so far, in use or free */
     uint64_t superslabs_opened;       /* put in slabs so far */
     uint64_t superslabs_closed;       /* gone back whole so far */
-    uint64_t superslabs_holes;        /* where somebody else's mapping was found */
+    uint64_t superslabs_holes;        /* skipped because of a foreign mapping */
     uint64_t superslabs_slab_runs_claimed;   /* runs found without a lock in one that was in slabs already */
     uint64_t superslabs_collapsed;    /* made one huge page so far */
     uint64_t superslabs_collapse_refused;

@@ -7,11 +7,12 @@
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "hakmem.h"
-#include "kinds/hardened.h"
+#include "kinds/kind.h"
 #include "pop.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "span/shield.h"
+#include "start.h"
 
 /* While a profile counts: by the bytes asked for, not by those of the class. */
 static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)

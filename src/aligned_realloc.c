@@ -36,11 +36,8 @@ static bool is_least(size_t align, size_t have, size_t n)
     return class < HAK_CLASSES && hak__classes[class].size >= have;
 }
 
-/* realloc leaves a huge block where it is, or moves it to the beginning of a SuperSlab. */
-static bool realloc_aligns(const void *p, size_t align, size_t n)
-{
-    return align <= HAK_SUPER_SIZE && n > HAK_LARGE_MAX && hak__owner_id(hak__owner_of(p)) == HAK_HEAP_ID_HUGE;
-}
+/* Whether realloc keeps the alignment of a block that stays of its kind. */
+static bool realloc_aligns(const void *p, size_t align, size_t n) { return n > HAK_LARGE_MAX && align <= hak__kind_at(p)->resize_align; }
 
 hak_export void *hak_aligned_realloc(void *p, size_t align, size_t n)
 {

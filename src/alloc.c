@@ -12,26 +12,13 @@
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 
-/* Caller holds the heap lock. The bins of a heap made before the options could be read are open even in a hardened process. */
-hak_inline void *alloc_from(struct hak_heap *heap, uint32_t class, size_t n)
-{
-    if (heap->closed_reasons[class] != 0 || hak_unlikely(hak__hardened.on))
-        return hak__closed_malloc(heap, class, n);
-    void *block = hak__cache_pop(&heap->bins[class]);
-    if (block == NULL)
-        block = hak__cache_refill(heap, class);
-    if (hak_likely(block != NULL))
-        hak__mark_live(block);
-    return block;
-}
-
 /* For a thread that has given its heap back, or finds none: the system refuses the memory of a new one, or there are too many. */
 static hak_cold void *alloc_late(uint32_t class, size_t n)
 {
     struct hak_heap *heap = hak__exit_heap_lock();
     if (heap == NULL)
         return NULL;
-    void *block = alloc_from(heap, class, n);
+    void *block = hak__heap_malloc(heap, class, n);
     hak__exit_heap_unlock();
     return block;
 }
@@ -45,7 +32,7 @@ hak_inline void *alloc_class(uint32_t class, size_t n)
         return hak__own_alloc_class(heap->share.standard, class, n, "malloc");
     }
     if (hak_likely(heap != NULL)) {
-        block = alloc_from(heap, class, n);
+        block = hak__heap_malloc(heap, class, n);
         hak__heap_unlock(heap);
         hak__upkeep_poll(heap);
     } else if (hak__has_started()) {

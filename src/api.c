@@ -3,12 +3,11 @@
 #include <string.h>
 
 #include "arena/limit.h"
-#include "base/version.h"
+#include "base/limits.h"
 #include "diag/options.h"
 #include "guard/check.h"
 #include "hakmem.h"
 #include "hakmem_stats.h"
-#include "kinds/hardened.h"
 #include "kinds/kind.h"
 #include "os/os.h"
 #include "own/own.h"

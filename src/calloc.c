@@ -5,10 +5,11 @@
 
 #include "alloc.h"
 #include "hakmem.h"
-#include "kinds/hardened.h"
+#include "kinds/kind.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
+#include "start.h"
 
 static hak_noinline void *calloc_above_tiny(size_t n)
 {

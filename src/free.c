@@ -53,14 +53,14 @@ hak_inline void free_known(void *p, size_t align, size_t n, const char *function
     struct hak_heap *heap = hak__heap_current();
     const struct hak_slab *entry = &hak__window.map[slab];
     size_t owner_diff = hak_load(&entry->owner, HAK_RELAXED) ^ heap->tag;
-    const struct hak_class *class = hak__class_at_offset(own_offset(owner_diff));
-    if (hak_unlikely(owner_diff >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(entry, class, p) || hak__looks_freed(p)
-                     || !hak__size_fits(class->size, n))) {
+    struct hak_class_offset offset = own_offset(owner_diff);
+    if (hak_unlikely(owner_diff >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(entry, hak__class_at_offset(offset), p)
+                     || hak__looks_freed(p) || !hak__size_fits(hak__class_at_offset(offset)->size, n))) {
         free_known_slow(p, align, n, function);
         return;
     }
     hak__mark_freed(p);
-    if (hak_unlikely(!hak__cache_push(hak__bin_at(heap, own_offset(owner_diff)), p)))
+    if (hak_unlikely(!hak__cache_push(hak__bin_at(heap, offset), p)))
         hak__free_full(p, owner_diff, heap);
 }
 

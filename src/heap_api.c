@@ -6,7 +6,6 @@
 #include "diag/report.h"
 #include "hakmem.h"
 #include "heap_slow.h"
-#include "kinds/hardened.h"
 #include "kinds/kind.h"
 #include "kinds/region.h"
 #include "pop.h"

@@ -5,16 +5,18 @@
 #include <errno.h>
 
 #include "arena/limit.h"
+#include "base/assert.h"
 #include "cache/cache.h"
 #include "cache/large_cache.h"
 #include "guard/check.h"
 #include "guard/exact.h"
 #include "harden/harden.h"
-#include "kinds/hardened.h"
+#include "kinds/kind.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
 #include "span/shield.h"
+#include "start.h"
 #include "thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
@@ -30,17 +32,9 @@ static void *share_take(struct hak_heap *share, uint32_t class, size_t n)
         hak__large_cache_answer(&share->large_cache);
     if (reasons == HAK_CLOSED_LARGE && n <= HAK_LARGE_MAX && hak_likely(!hak__hardened.on))
         block = n == hak__classes[class].size ? hak__large_cache_pop(share, class) : hak__large_cache_pop_near(share, class);
-    if (block != NULL) {
-        hak__mark_live(block);
-        return block;
-    }
-    if (reasons != 0 || hak_unlikely(hak__hardened.on))
-        return hak__closed_malloc(share, class, n);
-    block = hak__cache_pop(&share->bins[class]);
     if (block == NULL)
-        block = hak__cache_refill(share, class);
-    if (hak_likely(block != NULL))
-        hak__mark_live(block);
+        return hak__heap_malloc(share, class, n);
+    hak__mark_live(block);
     return block;
 }
 
@@ -67,8 +61,9 @@ static void *take_attached(struct hak_heap *mine, struct hak_own *own, uint32_t 
 static hak_cold void *take_sampling(struct hak_heap *mine, struct hak_own *own, uint32_t class, size_t n, const char *function)
 {
     bool due = false;
+    size_t align = hak__classes[class].size & (0 - hak__classes[class].size);   /* in hardened mode n does not tell that of the request */
     void *block = take_attached(mine, own, class, n, &due, function);
-    if (due && (block = hak__sample_take(n, &own->samples)) == NULL)
+    if (due && (block = hak__sample_take(hak__hardened.on ? align : HAK_ALIGN, n, &own->samples)) == NULL)
         block = take_attached(mine, own, class, n, NULL, function);
     return block;
 }
@@ -88,12 +83,12 @@ static hak_cold void *take_borrowed(struct hak_own *own, uint32_t class, size_t 
     return block;
 }
 
-static void *take_of(struct hak_heap *mine, struct hak_own *own, uint32_t class, size_t n, const char *function)
+static void *take_of(struct hak_heap *mine, struct hak_own *own, uint32_t class, size_t n, bool sample, const char *function)
 {
     if (hak_unlikely(mine == NULL))
         return take_borrowed(own, class, n, function);
-    return hak_unlikely(hak__sample_on()) ? take_sampling(mine, own, class, n, function)
-                                          : take_attached(mine, own, class, n, NULL, function);
+    return hak_unlikely(hak__sample_on()) && sample ? take_sampling(mine, own, class, n, function)
+                                                    : take_attached(mine, own, class, n, NULL, function);
 }
 
 /* The limit has refused, unless it is as it was, `refused` times: what the heap has cached goes back, then the program is asked. Whether
@@ -115,17 +110,18 @@ static hak_cold bool own_relieve(struct hak_own *own, struct hak_heap *mine, uin
                            want, own->argument);
 }
 
-void *hak__own_alloc_class(struct hak_own *own, uint32_t class, size_t n, const char *function)
+hak_inline void *own_alloc(struct hak_own *own, uint32_t class, size_t n, bool sample, const char *function)
 {
     int saved = errno;
     struct hak_heap *mine;
     uint64_t refused;
     void *block;
     unsigned tries = 0;
+    hak_assert(class < HAK_CLASSES && n <= hak__classes[class].size, "a class has room for the request");
     do {
         mine = hak__request_heap();   /* the callback may have forked, and the child had to leave it */
         refused = hak_load(&own->account.refused, HAK_RELAXED);
-        block = take_of(mine, own, class, n, function);
+        block = take_of(mine, own, class, n, sample, function);
     } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, hak__classes[class].size, tries++));
     if (hak_likely(mine != NULL))
         hak__upkeep_poll(mine);
@@ -135,6 +131,16 @@ void *hak__own_alloc_class(struct hak_own *own, uint32_t class, size_t n, const 
         return hak__no_memory();
     errno = saved;
     return block;
+}
+
+void *hak__own_alloc_class(struct hak_own *own, uint32_t class, size_t n, const char *function)
+{
+    return own_alloc(own, class, n, true, function);
+}
+
+void *hak__own_alloc_aligned(struct hak_own *own, uint32_t class, size_t n, const char *function)
+{
+    return own_alloc(own, class, n, false, function);
 }
 
 void *hak__own_alloc_huge(struct hak_own *own, size_t n, size_t align, bool *zero, const char *function)
@@ -158,7 +164,7 @@ static void *request_hardened(struct hak_own *own, size_t align, size_t n, bool 
     uint32_t class = hak__harden_class(align, n);
     *zero = hak__hardened.zero;
     if (class < HAK_CLASSES)
-        return hak__own_alloc_class(own, class, n, function);
+        return align > HAK_ALIGN ? hak__own_alloc_aligned(own, class, n, function) : hak__own_alloc_class(own, class, n, function);
     if (n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return hak__no_memory();
     void *block = hak__own_alloc_huge(own, hak__harden_huge_room(n), hak_max(align, HAK_SUPER_SIZE), zero, function);

@@ -5,6 +5,8 @@
 
 /* A block of the class, or a huge one, of the heap; NULL, and errno is ENOMEM: its limit does not allow it, or the system refuses. */
 void *hak__own_alloc_class(struct hak_own *own, uint32_t class, size_t n, const char *function);
+/* The same, never a sample: those end with a page. */
+void *hak__own_alloc_aligned(struct hak_own *own, uint32_t class, size_t n, const char *function);
 void *hak__own_alloc_huge(struct hak_own *own, size_t n, size_t align, bool *zero, const char *function);
 
 /* Whatever the process's mode asks of a request. *zero: the bytes are known to be 0. */

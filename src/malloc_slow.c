@@ -5,10 +5,11 @@
 #include "alloc.h"
 #include "cache/large_cache.h"
 #include "huge/huge.h"
-#include "kinds/hardened.h"
+#include "kinds/kind.h"
 #include "profile/profile.h"
 #include "request.h"
 #include "sample/sample.h"
+#include "start.h"
 #include "upkeep/polling.h"
 
 enum { CALLS_PER_HUGE = 8 };

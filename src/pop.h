@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/bits.h"
-#include "size/bins.h"
+#include "size/size.h"
 #include "thread.h"
 
 hak_inline void *hak__pop_from(struct hak_heap *heap, struct hak_class_offset offset)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "hakmem.h"
 #include "heap_slow.h"
 #include "kinds/kind.h"
@@ -81,6 +82,7 @@ static hak_cold void *stay_longer(void *p, size_t have, size_t n)
 
 static void *move_elsewhere(void *p, size_t have, size_t n)
 {
+    hak_assert(n != 0 && p != NULL, "realloc(p, 0) is a free, realloc(NULL, n) a request");
     size_t want = hak_unlikely(hak__hardened.on) ? with_room_hardened(have, n) : with_room(have, n);
     int saved = errno;
     void *q = malloc_beside(p, want);

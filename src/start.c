@@ -5,7 +5,7 @@
 #include "arena/runs.h"
 #include "base/forked.h"
 #include "base/lock.h"
-#include "base/version.h"
+#include "base/limits.h"
 #include "diag/options.h"
 #include "fork.h"
 #include "harden/zero_size.h"

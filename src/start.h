@@ -1,12 +1,18 @@
 /* The start of the library, by whichever request comes first: an IFUNC resolver's, a constructor's, a thread's. */
 #pragma once
 
-#include "base/compiler.h"
+#include "span/hardened.h"
 
 /* Starts the arena, the heap layer and the options unless they have started. False if the system refuses; the next request then
  * tries again. */
 bool hak__start(void);
 bool hak__has_started(void);
+
+/* Whether the process is hardened. Starts the library to find out. */
+hak_inline bool hak__is_hardened(void)
+{
+    return hak_unlikely(hak_load(&hak__hardened.open, HAK_RELAXED)) && hak__start() && hak__hardened.on;
+}
 
 /* Reads the options if they could not be read at the start; false: they were. */
 bool hak__start_options(void);

@@ -33,7 +33,6 @@
 #include "kinds/large.c"
 #include "kinds/huge.c"
 #include "kinds/hardened.c"
-#include "kinds/kind.c"
 #include "malloc.c"
 #include "free.c"
 #include "realloc.c"

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""The library's binary interface as a file, packaging/abi/libhakmem.txt: every exported name with its version, and where each
-member of a public structure lies.
+"""The library's binary interface: every exported name with its version, kept as Debian's packaging/debian/libhakmem0.symbols, and where
+each member of a public structure lies, kept as packaging/abi/structures.txt.
 
   abi.py LIBRARY              compares; what has gone or moved is broken, what is new must be written down
-  abi.py LIBRARY --update     writes the file, and what is new into Debian's; refuses when something has gone or moved, unless
-                              with --break
+  abi.py LIBRARY --update     writes both, the names by dpkg-gensymbols; refuses when something has gone or moved, unless with --break
 
 The policy is in docs/policy.md."""
 import argparse
@@ -13,12 +12,14 @@ import importlib.util
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-KEPT = ROOT / "packaging" / "abi" / "libhakmem.txt"
-DEBIAN = ROOT / "packaging" / "debian" / "libhakmem0.symbols"
+STRUCTURES = ROOT / "packaging" / "abi" / "structures.txt"
+SYMBOLS = ROOT / "packaging" / "debian" / "libhakmem0.symbols"
 LAYOUT = ROOT / "lab" / "src" / "hakmem" / "layout.py"
 
 
@@ -48,34 +49,44 @@ def interface(library):
     return sorted(symbols(library)) + list(members())
 
 
-def of_debian():
-    """The names in Debian's file."""
-    text = DEBIAN.read_text(encoding="utf-8")
-    return {name for name in re.findall(r"^ (\S+@\S+) ", text, re.M) if not name.startswith("HAKMEM_")}
+def kept_symbols():
+    """The names that Debian's file lists, without the nodes of versions."""
+    text = SYMBOLS.read_text(encoding="utf-8")
+    return [name for name in re.findall(r"^ (\S+@\S+) ", text, re.M) if not name.startswith("HAKMEM_")]
 
 
-def compare(now, kept):
+def kept():
+    return kept_symbols() + STRUCTURES.read_text(encoding="utf-8").splitlines()
+
+
+def compare(now, before):
     """What is wrong, in sentences."""
-    yield from (f"broken: {line} has gone or moved" for line in kept if line not in now)
-    yield from (f"new: {line}; write it down with tools/abi.py LIBRARY --update" for line in now if line not in kept)
+    yield from (f"broken: {line} has gone or moved" for line in before if line not in now)
+    yield from (f"new: {line}; write it down with tools/abi.py LIBRARY --update" for line in now if line not in before)
 
 
-def update_debian(now):
-    """Debian's file: names that stay keep the release that brought them, new ones are of this release."""
+def update_symbols(library):
+    """Debian's own program writes its file: names that stay keep the release that brought them, new ones are of this release."""
     release = re.search(r"project\(hakmem VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")).group(1)
-    first, *lines = DEBIAN.read_text(encoding="utf-8").splitlines()
-    known = {line.split()[0]: line for line in lines}
-    nodes = {f"{version}@{version}" for version in (name.split("@")[1] for name in now) if version != "Base"}
-    wanted = sorted(nodes | set(now))
-    DEBIAN.write_text("\n".join([first, *(known.get(name, f" {name} {release}") for name in wanted)]) + "\n", encoding="utf-8")
+    if shutil.which("dpkg-gensymbols") is None:
+        sys.exit("dpkg-gensymbols is not installed; Debian's dpkg-dev has it")
+    with tempfile.TemporaryDirectory() as folder:
+        tree = pathlib.Path(folder, "usr", "lib")
+        tree.mkdir(parents=True)
+        shutil.copy(library, tree / library.name)
+        written = pathlib.Path(folder, "written")
+        subprocess.run(["dpkg-gensymbols", f"-v{release}", "-plibhakmem0", f"-P{folder}", f"-e{tree / library.name}", f"-I{SYMBOLS}",
+                        f"-O{written}", "-c0"], check=True, cwd=folder, stdout=subprocess.DEVNULL)
+        lines = [line for line in written.read_text(encoding="utf-8").splitlines() if not line.startswith("#MISSING")]
+    SYMBOLS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def update(now, kept, may_break):
-    gone = [line for line in kept if line not in now]
+def update(library, now, may_break):
+    gone = [line for line in kept() if line not in now]
     if gone and not may_break:
         sys.exit("\n".join(["has gone or moved:", *gone, "give --break when the soname changes as well"]))
-    KEPT.write_text("\n".join(now) + "\n", encoding="utf-8")
-    update_debian([line for line in now if "@" in line])
+    update_symbols(library)
+    STRUCTURES.write_text("\n".join(members()) + "\n", encoding="utf-8")
     print(f"{len(now)} lines written")
 
 
@@ -86,12 +97,9 @@ def main():
     parser.add_argument("--break", dest="may_break", action="store_true")
     chosen = parser.parse_args()
     now = interface(chosen.shared_object)
-    kept = KEPT.read_text(encoding="utf-8").splitlines() if KEPT.is_file() else []
     if chosen.update:
-        return update(now, kept, chosen.may_break)
-    findings = list(compare(now, kept))
-    differ = of_debian() ^ symbols(chosen.shared_object)
-    findings += [f"packaging/debian/libhakmem0.symbols and the library differ in {name}" for name in sorted(differ)]
+        return update(chosen.shared_object, now, chosen.may_break)
+    findings = list(compare(now, kept()))
     print("\n".join(findings) or f"the interface is as it was: {len(now)} lines")
     return 1 if findings else 0
 

@@ -83,7 +83,7 @@ def own_entries(text, stanzas, release):
         return bool(suites) and all(re.fullmatch(rf"{release}(-[\w-]+)?(/updates)?", suite) for suite in suites)
     if not stanzas:
         line = re.compile(r"deb\s+(?:\[[^]]*\]\s*)?\S+\s+(\S+)")
-        return [each for each in text.splitlines() if (found := line.match(each)) and is_own([found.group(1)])]
+        return [each for each in text.splitlines() if (match := line.match(each)) and is_own([match.group(1)])]
     found = []
     for stanza in re.split(r"\n\s*\n", text):
         fields = {name.lower(): value.split() for name, value in re.findall(r"^([\w-]+):(.*)$", stanza, re.M)}

@@ -16,14 +16,15 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Callable, Sequence
+from typing import Callable
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "lab" / "src"))
 
-from hakmem_lab.target import peers  # noqa: E402
-from hakmem_lab.target.peers import Built  # noqa: E402
+from hakmem_lab.target import peers
+from hakmem_lab.target.peers import Built
 
 JOBS = len(os.sched_getaffinity(0))
 C_FLAGS = ("-O3", "-DNDEBUG", "-fPIC", "-pthread", "-w", "-fno-builtin-malloc", "-ftls-model=initial-exec")

@@ -92,7 +92,7 @@ def rust_text(numbers, found):
 
 def heaps_text(text):
     """The structures of heaps, with pointers and the types of their callbacks."""
-    lines = ["//! Heaps of one's own, written by tools/gen_bindings.py from include/hakmem.h.", "",
+    lines = ["//! User heaps, written by tools/gen_bindings.py from include/hakmem.h.", "",
              "use core::ffi::{c_char, c_int, c_void};", "", "/// A heap; programs have pointers to it only.", "#[repr(C)]",
              "#[derive(Debug)]", "pub struct hak_heap_t {", "    _inside: [u8; 0],", "}", "",
              "/// Called at the limit; not 0 to try again.",

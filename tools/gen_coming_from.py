@@ -12,8 +12,8 @@ PAGE = ROOT / "docs" / "coming-from.md"
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "lab" / "src"))
 
-from gen_options_doc import replaced, table  # noqa: E402
-from hakmem_lab.target import translation  # noqa: E402  (its folder is known only now)
+from gen_options_doc import replaced, table
+from hakmem_lab.target import translation
 
 
 def rows(family):

@@ -15,22 +15,22 @@ PAGE = ROOT / "docs" / "compatibility.md"
 SOAK = ROOT / "tests" / "soak.txt"
 sys.dont_write_bytecode = True
 
-from gen_options_doc import table  # noqa: E402  (nothing is to be left beside the sources)
+from gen_options_doc import table
 
 REPLACED = """## What it replaces besides malloc's family
 
 `libhakmem.so` exports malloc's family, C++'s operators `new` and `delete`, its own `hak_*`, and these functions of the C library.
-Each does what the C library's does, and tells the allocator of it. `libhakmem.a` has `mprotect` alone.
+Each calls the C library's function and notes the call for the allocator. `libhakmem.a` has `mprotect` alone.
 
 | Function | Why | Without it |
 | --- | --- | --- |
-| `mprotect` | A free writes a mark into the block. A program may free a block of whose pages it has made some read-only; the free restores them. | Such a free ends in SIGSEGV, as on most allocators: restore the rights first. Blocks of more than 56 KiB at a multiple of a page need not. |
-| `prctl` | A filter of system calls (seccomp) may end the process at `mincore`, which returning memory uses. After the call HAKMEM makes it no more. | The filter has to allow `mincore`, or answer it with an error. |
-| `setuid` `setgid` `seteuid` `setegid` `setreuid` `setregid` `setresuid` `setresgid` `setgroups` `initgroups` | Only the kernel knows the background thread ([0064](decisions/0064-a-thread-that-only-the-kernel-knows.md)), so it would keep the old credentials. It is ended before, and begins anew after. | No background thread in a process that is root or of two users, unless `HAKMEM_BACKGROUND=1`, which then must not change credentials. |
-| `dlopen` `dlmopen` | A library opened with `RTLD_DEEPBIND` has the C library's malloc, and frees blocks of this one by it. The flag is taken away ([api.md](api.md#libraries-opened-with-rtld_deepbind)). | Blocks must not change hands between the program and such a library. PHP opens its extensions so. |
+| `mprotect` | A free writes a key into the block. If the program has made some of the block's pages read-only, the free restores them. | Such a free ends in SIGSEGV, as on most allocators, unless the block has more than 56 KiB at a multiple of a page: restore the rights first. |
+| `prctl` | A filter of system calls (seccomp) may end the process at `mincore`, which HAKMEM uses to return memory. After this call it no longer does. | The filter has to allow `mincore`, or answer it with an error. |
+| `setuid` `setgid` `seteuid` `setegid` `setreuid` `setregid` `setresuid` `setresgid` `setgroups` `initgroups` | Only the kernel knows the background thread ([0064](decisions/0064-a-thread-that-only-the-kernel-knows.md)), so it would keep the old credentials. HAKMEM ends it before the change and starts a new one afterwards. | No background thread in a process that is root or of two users, unless `HAKMEM_BACKGROUND=1`, which then must not change credentials. |
+| `dlopen` `dlmopen` | A library opened with `RTLD_DEEPBIND` would use the C library's free on HAKMEM's blocks. HAKMEM drops the flag ([api.md](api.md#libraries-opened-with-rtld_deepbind)). | Blocks must not change hands between the program and such a library. PHP opens its extensions so. |
 
 `cmake -DHAKMEM_INTERPOSE=malloc-only` builds libraries without all of them; `golden.test_malloc_only` holds this table against both
-builds, and `malloc_only.override.*` run on it. [0088](decisions/0088-what-is-replaced-besides-malloc.md) decides why it is not the
+builds, and `malloc_only.override.*` run on it. [0092](decisions/0092-what-is-replaced-besides-malloc.md) decides why it is not the
 default.
 """
 

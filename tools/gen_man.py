@@ -84,7 +84,7 @@ def declarations(text):
         if match.group(1):
             comment = match.group(1)
             if re.fullmatch(r"/\* --- .* -+ \*/", comment):
-                parts.append((plain(comment).strip(" -"), None))
+                parts.append((plain(comment).strip(" -"), ""))
                 comment = None
         else:
             parts.append((plain(comment) if comment else None, match.group(2).rstrip()))
@@ -99,7 +99,7 @@ def page3():
     opening = plain(text[:text.index("*/") + 2])
     lines += paragraphs(opening[opening.index("\n"):].strip())[1:]
     for comment, code in declarations(text):
-        if code is None:
+        if not code:
             lines.append(f".SH {escaped(comment.upper())}")
             continue
         lines += [".PP", ".nf", ".ft B", escaped(code), ".ft R", ".fi"]

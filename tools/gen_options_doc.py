@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tables of options into docs/options.md, one for each group, from src/diag/options.def, and the table of the presets,
+"""Writes the options into docs/options.md, a section for each, from src/diag/options.def, and the table of the presets,
 from src/diag/presets.def.
 
 The C preprocessor reads the lists, so that defaults given by a macro appear as the library has them. Each table
@@ -42,7 +42,7 @@ KINDS = {"COUNT": "number", "BYTES": "bytes", "TIME": "time", "FLAG": "0 or 1",
          "THP": "`auto`, `always` or `never`", "HARDEN": "0, 1 or parts",
          "PROFILE": "0, 1, `ready` or `leaks`", "EVERY": "time or bytes"}
 NAMED = {"PRESET": "adaptive", "BACKGROUND": "auto", "THP": "auto", "PROFILE": "0"}   # the defaults of options whose values are names
-TAKES_EFFECT = {"AT_START": "at start", "NEW_THREADS": "new threads", "AT_ONCE": "at once"}
+TAKES_EFFECT = {"AT_START": "at start", "NEW_THREADS": "for new threads", "AT_ONCE": "at once"}
 
 
 @dataclasses.dataclass
@@ -85,7 +85,7 @@ def compiler():
 def preprocessed():
     """The text of PROGRAM after the C preprocessor."""
     done = subprocess.run([compiler(), "-E", "-P", "-std=gnu17", "-I", str(ROOT / "src"), "-x", "c", "-"],
-                          input=PROGRAM, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+                          input=PROGRAM, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"the preprocessor refuses src/diag/options.def:\n{done.stderr}")
     return done.stdout
@@ -157,10 +157,15 @@ def table(header, rows):
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
-def full_table(found):
-    header = ["Name", "Environment variable", "Kind", "Default", "Range", "Takes effect", "What it does"]
-    return table(header, [[o.name, o.variable, o.kind.lower(), o.default, o.span, o.when, o.help]
-                          for o in found])
+def sections(found):
+    """A section for each option, so that it can be linked to and the site's search finds it by its name."""
+    parts = []
+    for o in found:
+        each = " each" if len(o.names) > 1 else ""
+        # A list of the kind's words says all that the kind's name would.
+        span = o.span if "`" in o.span or o.span == KINDS.get(o.kind) else f"{o.kind.lower()}, {o.span}"
+        parts.append(f"### {o.name}\n\n{o.variable}{each}: {span}. Default {o.default}; takes effect {o.when}.\n\n{o.help}\n")
+    return "\n".join(parts)
 
 
 def preset_table(found, named):
@@ -187,7 +192,7 @@ def main():
     of_group = {group: [o for o in found if o.group == group] for group in GROUPS.values()}
     path = ROOT / "docs" / "options.md"
     content = path.read_text(encoding="utf-8")
-    for marker, each in {**{group: full_table(of_group[group]) for group in of_group}, "presets": preset_table(found, presets(text))}.items():
+    for marker, each in {**{group: sections(of_group[group]) for group in of_group}, "presets": preset_table(found, presets(text))}.items():
         content = replaced(path, content, marker, each)
     if "--check" not in sys.argv[1:]:
         path.write_text(content, encoding="utf-8")

@@ -14,9 +14,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(ROOT / "bench" / "suite"), str(ROOT / "tools")]
 
-import drawing  # noqa: E402
-from gen_options_doc import replaced  # noqa: E402
-from site_charts import amount, tables  # noqa: E402
+import drawing
+from gen_options_doc import replaced
+from site_charts import amount, tables
 
 CHART = ROOT / "docs" / "benchmarks" / "real-programs.svg"
 OURS, REFERENCE = "hakmem", "system"

@@ -10,19 +10,23 @@ import pathlib
 import sys
 
 import lint_circles
+import lint_contracts
 import lint_format
 import lint_generated
 import lint_idioms
 import lint_lab
 import lint_layers
+import lint_python
 import lint_scripts
 import lint_shape
 import lint_text
 import lint_tidy
+import lint_workflows
 
-LINTS = (lint_layers, lint_circles, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_lab, lint_format, lint_tidy)
+LINTS = (lint_layers, lint_circles, lint_contracts, lint_shape, lint_idioms, lint_text, lint_generated, lint_scripts, lint_python,
+         lint_lab, lint_format, lint_tidy, lint_workflows)
 
-OF_SOURCES = (lint_layers, lint_circles, lint_shape, lint_idioms, lint_generated)
+OF_SOURCES = (lint_layers, lint_circles, lint_contracts, lint_shape, lint_idioms, lint_generated)
 
 
 def main(arguments):

@@ -1,9 +1,7 @@
-"""Python files compile and please pyflakes; shell scripts please shellcheck."""
-import importlib.util
+"""Python files compile, and shell scripts please shellcheck. (Python: lint_python.py.)"""
 import re
 import shutil
 import subprocess
-import sys
 
 from lint_common import all_files, read
 
@@ -13,17 +11,6 @@ SHEBANG = re.compile(r"#!.*\b(?:sh|bash|dash)\b")
 
 def is_shell(path):
     return path.suffix == ".sh" or (path.suffix == "" and SHEBANG.match(read(path)) is not None)
-
-
-def pyflakes_command():
-    for program in ("pyflakes3", "pyflakes"):
-        # A version manager's shim exists for every program and fails for most.
-        if shutil.which(program) and subprocess.run([program, "--version"], stdout=subprocess.DEVNULL,
-                                                    stderr=subprocess.DEVNULL, check=False).returncode == 0:
-            return [program]
-    if importlib.util.find_spec("pyflakes"):
-        return [sys.executable, "-m", "pyflakes"]
-    return None
 
 
 def shellcheck_command():
@@ -53,7 +40,5 @@ def run(root):
             compile(read(path), str(path.relative_to(root)), "exec")
         except SyntaxError as error:
             findings.append(f"{path.relative_to(root)}:{error.lineno}: {error.msg}")
-    if not findings:
-        findings += complaints(root, "pyflakes", pyflakes_command(), python)
     findings += complaints(root, "shellcheck", shellcheck_command(), shell)
     return len(python) + len(shell), findings

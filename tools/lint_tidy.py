@@ -31,8 +31,8 @@ def check(root, unit):
     rules = pathlib.Path(__file__).resolve().parent.parent / ".clang-tidy"
     unity = f"-DHAK_UNITY={int(unit.name.startswith('unity'))}"
     done = subprocess.run(["clang-tidy", "--quiet", f"--config-file={rules}", str(unit), "--", *FLAGS, unity, f"-I{root / 'src'}",
-                           f"-I{root / 'include'}"], check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True)
+                           f"-I{root / 'include'}"], check=False, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True)
     found = [FINDING.match(line) for line in done.stdout.splitlines()]
     said = [f"{os.path.relpath(match[1], root)}:{match[2]}: {match[3]}]" for match in found if match]
     if done.returncode != 0 and not said:

@@ -76,7 +76,7 @@ class Mutant:
         return f"{rows[0][0]}  ->  {rows[0][1]}" if rows else "?"
 
 
-def annotations(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def annotation_ranges(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """From where to where the annotations reach."""
     for node in ast.walk(ast.parse(source)):
         found = [getattr(node, "returns", None)] if isinstance(node, (ast.FunctionDef, ast.Lambda)) else []
@@ -93,11 +93,11 @@ def annotations(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]
 
 def mutants(module: str) -> list[Mutant]:
     """All changes of a module."""
-    from cosmic_ray.ast import get_ast, ast_nodes
+    from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.plugins import get_operator, operator_names
 
     source = (PACKAGE / f"{module}.py").read_text()
-    tree, free, rows = get_ast(source), list(annotations(source)), source.splitlines()
+    tree, free, rows = get_ast(source), list(annotation_ranges(source)), source.splitlines()
     found = []
     for name in sorted(operator_names()):
         kind = name.removeprefix("core/")

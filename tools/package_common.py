@@ -36,7 +36,7 @@ def git(*arguments):
     return run(["git", "-C", ROOT, *arguments])
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def epoch():
     """The time that every built file bears: that of the commit which is the last one when the building begins."""
     return os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct").strip()

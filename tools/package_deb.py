@@ -6,8 +6,23 @@ import subprocess
 import time
 
 import package_image
-from package_common import (OUT, PACKAGING, ROOT, Failed, bare_root, clock, epoch, fresh, inside, needs, project_files, run,
-                            stage, stamp, version)
+from package_common import (
+    OUT,
+    PACKAGING,
+    ROOT,
+    Failed,
+    bare_root,
+    clock,
+    epoch,
+    fresh,
+    inside,
+    needs,
+    project_files,
+    run,
+    stage,
+    stamp,
+    version,
+)
 
 PACKAGED = ("src", "include", "cmake", "CMakeLists.txt", "LICENSE", "docs/man", "packaging/tools")
 FORMAT = "https://" + "www.debian.org/doc/packaging-manuals/copyright-format/1.0/"   # a name, never fetched
@@ -27,7 +42,7 @@ def changelog():
 
 def copyright_text():
     """debian/copyright, from LICENSE."""
-    title, _, rest = (ROOT / "LICENSE").read_text(encoding="utf-8").partition("\n\n")
+    _title, _, rest = (ROOT / "LICENSE").read_text(encoding="utf-8").partition("\n\n")
     owner, _, text = rest.partition("\n\n")
     lines = "\n".join(" " + (line or ".") for line in text.strip().split("\n"))
     year = time.gmtime(int(epoch())).tm_year

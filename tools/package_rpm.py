@@ -2,7 +2,21 @@
 import re
 import shutil
 
-from package_common import OUT, PACKAGING, Failed, bare_root, clock, fresh, inside, needs, project_files, run, stage, tarball, version
+from package_common import (
+    OUT,
+    PACKAGING,
+    Failed,
+    bare_root,
+    clock,
+    fresh,
+    inside,
+    needs,
+    project_files,
+    run,
+    stage,
+    tarball,
+    version,
+)
 
 PACKAGED = ("src", "include", "cmake", "CMakeLists.txt", "LICENSE", "docs/man", "packaging/tools")
 WANTED = {"libs": ["libhakmem.so.0"], "devel": ["include/hakmem.h\n", "include/hakmem.hpp\n"], "tools": ["bin/hakmem-run"]}

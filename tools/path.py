@@ -39,8 +39,8 @@ class Failed(Exception):
 
 
 def run(*command):
-    done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, check=False)
     if done.returncode != 0:
         raise Failed(f"{' '.join(str(word) for word in command[:2])}: {done.stderr.strip() or 'failed'}")
     return done.stdout
@@ -173,7 +173,8 @@ def main():
     if options.write:
         write(found)
     for one in options.path or PATHS:
-        show(*found[one], options)
+        figure, calls = found[one]
+        show(figure, calls, options)
 
 
 if __name__ == "__main__":

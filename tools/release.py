@@ -7,7 +7,10 @@ section. It refuses, and says every reason at once, when
   - the tests of this very commit did not pass: it runs .ci/run unless out/tested names the commit,
   - the binary interface is not the one that packaging/abi keeps.
 
-  release.py [--rehearse]     --rehearse: makes everything into out/rehearsal all the same, and says what would be refused"""
+  release.py [--rehearse | --publish]
+
+  --rehearse   makes everything into out/rehearsal all the same, and says what would be refused
+  --publish    gives it out as a release of the tag, by GitHub's command gh"""
 import argparse
 import hashlib
 import json
@@ -118,16 +121,22 @@ def make(folder, number):
 
 def main():
     parser = argparse.ArgumentParser(prog="./dev release", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rehearse", action="store_true")
-    rehearsal, number = parser.parse_args().rehearse, version()
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--rehearse", action="store_true")
+    kind.add_argument("--publish", action="store_true")
+    chosen, number = parser.parse_args(), version()
+    rehearsal = chosen.rehearse
     against = reasons(number, rehearsal)
     for each in against:
         print(f"{'would be ' if rehearsal else ''}refused: {each}")
     if against and not rehearsal:
         return 1
     folder = fresh(ROOT / "out" / ("rehearsal" if rehearsal else f"release-{number}"))
-    for path in make(folder, number):
+    files = make(folder, number)
+    for path in files:
         print(f"{path.stat().st_size:>12,}  {path.relative_to(ROOT)}")
+    if chosen.publish:
+        run(["gh", "release", "create", f"v{number}", "--verify-tag", "--title", f"HAKMEM {number}", "--notes-file", folder / "CHANGES.md", *files])
     return 0
 
 

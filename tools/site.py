@@ -2,16 +2,20 @@
 """Builds the site from docs/ and the other pages of the tree into out/site, with MkDocs Material.
 
   site.py            builds it; a link to nowhere is an error
-  site.py --look     also opens every page in headless Chromium, wide and narrow, and looks for what does not fit;
-                     pictures go to out/site-pictures
+  site.py --look     also opens every page in headless Chromium, wide and narrow, light and dark, looks for what does not fit,
+                     and asks the search; pictures go to out/site-pictures
 """
 import argparse
+import functools
+import http.server
 import os
 import posixpath
 import re
 import shutil
 import subprocess
 import sys
+import threading
+import time
 
 import site_charts
 from package_common import ROOT, Failed, fresh, project_files, run, version
@@ -30,7 +34,12 @@ NAVIGATION = [
     ("Project", ["changelog.md", "policy.md", "reporting.md", "conduct.md"]),
 ]
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s]+)\)")
-WIDTHS = {"wide": 1400, "narrow": 390}
+LOOK = ROOT / "tools" / "site"   # the site's own style and script
+# How much a page counts in the search: who looks for a name wants what it is and does before what was once measured of it.
+BOOSTS = (("options.md", 8), ("statistics.md", 4), ("api.md", 4), ("decisions/", 0.2), ("changelog.md", 0.2), ("tests.md", 0.2))
+SEARCHES = {"purge_delay": "options.html", "HAKMEM_HARDEN": "options.html", "thread_budget": "options.html", "refill_count": "options.html"}
+WIDTHS = {"wide": 1400, "narrow": 400}
+SCHEMES = ("paper", "slate")
 PICTURE_HEIGHT = 6000
 
 
@@ -66,6 +75,12 @@ def manual(name, source):
     return f"# {name}\n\n```text\n{plain.strip()}\n```\n"
 
 
+def weighed(place, text):
+    """A page's text with its weight in the search."""
+    boost = next((boost for start, boost in BOOSTS if place.startswith(start)), None)
+    return text if boost is None else f"---\nsearch:\n  boost: {boost}\n---\n\n{text}"
+
+
 def stage():
     """All pages, as MkDocs reads them."""
     fresh(STAGED / "pages")
@@ -77,10 +92,12 @@ def stage():
             text = linked(name, (ROOT / name).read_text(encoding="utf-8"), where)
             if place != OTHERS["README.md"]:   # the first page is seen at once, without 4 MB of a chart's code
                 text = site_charts.interactive(text, site_charts.SCRIPT)
-            target.write_text(text, encoding="utf-8")
+            target.write_text(weighed(place, text), encoding="utf-8")
         else:
             shutil.copy2(ROOT / name, target)
     site_charts.write_script(STAGED / "pages")
+    for each in LOOK.iterdir():
+        shutil.copy2(each, STAGED / "pages")
     lab = run([ROOT / "out" / "lab" / "bin" / "python", "-m", "hakmem_lab.man"])
     pages = {"hakmem.1": lab, **{name: (ROOT / "docs" / "man" / name).read_text(encoding="utf-8") for name in ("hakmem.7", "hakmem.h.3")}}
     for name, source in pages.items():
@@ -90,6 +107,13 @@ def stage():
         target.write_text(manual(f"{stem}({section})", source), encoding="utf-8")
 
 
+def palettes():
+    """The two schemes, of which the system chooses, and the reader by a button."""
+    for wish, scheme, icon, other in (("light", "paper", "weather-night", "Dark"), ("dark", "slate", "weather-sunny", "Light")):
+        yield (f"{{media: '(prefers-color-scheme: {wish})', scheme: {scheme}, primary: custom, accent: custom, "
+               f"toggle: {{icon: material/{icon}, name: {other}}}}}")
+
+
 def configure():
     """mkdocs.yml, without a font or a script from elsewhere."""
     shown = [page for _, pages in NAVIGATION for page in pages]
@@ -97,8 +121,9 @@ def configure():
         raise Failed(f"no way leads to {', '.join(lost)}: name it in NAVIGATION of tools/site.py")
     lines = ["site_name: HAKMEM", f"site_description: A drop-in malloc for Linux, version {version()}", f"docs_dir: {STAGED / 'pages'}",
              f"site_dir: {SITE}", "use_directory_urls: false",
-             "theme: {name: material, font: false, features: [navigation.tabs, navigation.top, search.highlight, content.code.copy]}",
-             "plugins: [search]", "markdown_extensions: [tables, attr_list, toc: {permalink: true}, pymdownx.superfences, pymdownx.highlight]",
+             "theme: {name: material, font: false, features: [navigation.tabs, navigation.top, search.highlight, content.code.copy],",
+             "  palette:", *(f"   {', ' if place else '['}{each}" for place, each in enumerate(palettes())), "  ]}",
+             "extra_css: [look.css]", "extra_javascript: [look.js]", "plugins: [search]", "markdown_extensions: [tables, attr_list, toc: {permalink: true}, pymdownx.superfences, pymdownx.highlight]",
              "validation: {nav: {omitted_files: ignore}, links: {not_found: warn, anchors: warn, unrecognized_links: warn}}", "nav:"]
     for title, pages in NAVIGATION:
         lines += [f"  - {title}:", *(f"    - {page}" for page in pages if (STAGED / "pages" / page).is_file())]
@@ -138,7 +163,7 @@ def look(pages):
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver) if driver else None)
     fresh(PICTURES)
     try:
-        return [finding for page in pages for finding in look_at(browser, page)]
+        return [*(finding for page in pages for finding in look_at(browser, page)), *searched(browser)]
     finally:
         browser.quit()
 
@@ -146,6 +171,14 @@ def look(pages):
 def set_size(browser, name, width, height):
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
                             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": name == "narrow"})
+
+
+def set_scheme(browser, scheme):
+    browser.execute_script("""const still = document.createElement('style');
+        still.textContent = '* { transition: none !important }';
+        document.head.append(still);
+        document.body.setAttribute('data-md-color-scheme', arguments[0]);
+        if (window.dressCharts) window.dressCharts();""", scheme)
 
 
 def look_at(browser, page):
@@ -166,10 +199,32 @@ def look_at(browser, page):
         if page.parent == SITE:
             height = min(browser.execute_script("return document.documentElement.scrollHeight"), PICTURE_HEIGHT)
             set_size(browser, name, width, height)
-            browser.save_screenshot(str(PICTURES / f"{page.stem}-{name}.png"))
+            for scheme in SCHEMES:
+                set_scheme(browser, scheme)
+                browser.save_screenshot(str(PICTURES / f"{page.stem}-{name}-{scheme}.png"))
         for line in browser.get_log("browser"):
             if "file://" not in line["message"] or "Refused" in line["message"]:
                 yield f"{where}: {line['message'][:200]}"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def searched(browser):
+    """What the search finds first: the page of the options, where one asks for an option. It needs a server, like any search of MkDocs."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(SITE))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for words, wanted in SEARCHES.items():
+            browser.get(f"http://127.0.0.1:{server.server_port}/index.html?q={words}")
+            first, until = None, time.monotonic() + 20
+            while first is None and time.monotonic() < until:
+                time.sleep(0.2)
+                first = browser.execute_script("const a = document.querySelector('.md-search-result__link'); return a && a.getAttribute('href')")
+            if first is None or f"/{wanted}" not in f"/{first.split('?')[0].split('#')[0].split('/')[-1]}":
+                yield f"the search for {words} finds {first} first, not {wanted}"
+        server.shutdown()
 
 
 def main():
@@ -181,7 +236,8 @@ def main():
     if not chosen.look:
         return 0
     findings = look([page for page in pages if page.name != "404.html"])
-    print("\n".join(findings) or f"every page was seen at {' and '.join(f'{w} pixels' for w in WIDTHS.values())}")
+    widths = " and ".join(f"{width} pixels" for width in WIDTHS.values())
+    print("\n".join(findings) or f"every page was seen at {widths}, light and dark; the search finds options first")
     return 1 if findings else 0
 
 

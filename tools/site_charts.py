@@ -7,7 +7,9 @@ from package_common import Failed
 
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 OURS, REFERENCE, OTHERS_SHADE = "hakmem", "system", "#8a8f98"
-PALETTE = ["#4269d0", "#efb118", "#3ca951", "#a463f2", "#97bbf5", "#9c6b4e", "#ff8ab7", "#6cc5b0", "#9498a0", "#b4a000"]
+# Ours stands out; the others are told apart on paper and on slate.
+PALETTE = ["#4f7cd8", "#d99a00", "#2f9e63", "#9a6be0", "#00a3b4", "#a9714b", "#7d8794", "#8aa300", "#c2649a", "#5b8fa8"]
+OURS_COLOUR = "#d6336c"
 SCRIPT = "plotly.min.js"
 
 
@@ -36,11 +38,11 @@ def amount(cell):
 
 def colours(names):
     others = [name for name in names if name != OURS]
-    return {OURS: "#d6336c", **{name: PALETTE[i % len(PALETTE)] for i, name in enumerate(others)}}
+    return {OURS: OURS_COLOUR, **{name: PALETTE[i % len(PALETTE)] for i, name in enumerate(others)}}
 
 
 def layout(figure, height):
-    figure.update_layout(height=height, margin={"l": 8, "r": 8, "t": 24, "b": 8}, template="plotly_white",
+    figure.update_layout(height=height, margin={"l": 8, "r": 8, "t": 24, "b": 8}, template="plotly_white", paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
                          legend={"orientation": "h", "y": -0.08, "yanchor": "top"}, font={"size": 12})
     return figure
 

@@ -144,7 +144,7 @@ def read_list(path, hours=None, quick=False):
 
 # --- the tests of a build ---------------------------------------------------------------------------------------------
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def tests_of(build):
     """{name: (command, environment, folder)} of a build, as ctest knows them."""
     folder = ROOT / "out" / build

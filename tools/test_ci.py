@@ -34,7 +34,7 @@ class Ci(unittest.TestCase):
         """(status, lines, what ./dev was asked for)"""
         environment = {**os.environ, "TMPDIR": str(self.root / "tmp")}
         (self.root / "tmp").mkdir()
-        done = subprocess.run([self.root / ".ci" / "run"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        done = subprocess.run([self.root / ".ci" / "run"], check=False, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, timeout=50, cwd="/")
         self.assertEqual(list((self.root / "tmp").iterdir()), [], "something was left in the folder for temporary files")
         return done.returncode, done.stdout.splitlines(), (self.root / "asked").read_text().split()
@@ -91,14 +91,14 @@ class Ci(unittest.TestCase):
                 scratch.mkdir()
                 running = subprocess.Popen([self.root / ".ci" / "run"], env={**os.environ, "TMPDIR": str(scratch)},
                                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                self.wait_for(lambda: (self.root / "ready").exists())
+                self.wait_for((self.root / "ready").exists)
                 sleeper = int((self.root / "sleeper").read_text())
-                self.wait_for(lambda: "(sleep)" in self.state(sleeper))   # before that, a shell may lose the signal
+                self.wait_for(lambda sleeper=sleeper: "(sleep)" in self.state(sleeper))   # before that, a shell may lose the signal
                 running.send_signal(number)
                 self.assertEqual(running.wait(timeout=20), 143)
                 self.assertTrue((self.root / "cleaned").exists(), "./dev was not waited for")
                 self.assertEqual(list(scratch.iterdir()), [])
-                self.wait_for(lambda: re.search(r"\) Z|^$", self.state(sleeper)))   # gone, or waits to be asked for
+                self.wait_for(lambda sleeper=sleeper: re.search(r"\) Z|^$", self.state(sleeper)))   # gone, or waits to be asked for
             for name in ("ready", "cleaned", "sleeper"):
                 (self.root / name).unlink()
 

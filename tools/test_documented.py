@@ -44,7 +44,7 @@ def documented(text):
 def listed(ctest, build):
     """The names of ctest's tests; those that differ in their build only (override) once, as NAME.*."""
     done = subprocess.run([ctest, "--test-dir", build, "--show-only=json-v1"], check=True, stdout=subprocess.PIPE)
-    return {re.sub(r"\.(%s)$" % "|".join(FLAVOURS), ".*", test["name"]) for test in json.loads(done.stdout)["tests"]}
+    return {re.sub(r"\.({})$".format("|".join(FLAVOURS)), ".*", test["name"]) for test in json.loads(done.stdout)["tests"]}
 
 
 def cases_of(root, name):

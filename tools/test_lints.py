@@ -10,15 +10,18 @@ from unittest import mock
 
 import lint
 import lint_circles
+import lint_contracts
 import lint_format
 import lint_generated
 import lint_idioms
 import lint_lab
 import lint_layers
+import lint_python
 import lint_scripts
 import lint_shape
 import lint_text
 import lint_tidy
+import lint_workflows
 import test_documented
 
 HEADER = "/* What this file is for. */\n"
@@ -67,6 +70,15 @@ class Layers(LintTest):
         self.plant("src/huge/huge.c", '\n  #  include "request.h"\n')
         self.assert_finds(lint_layers, "src/huge/huge.c:2:")
 
+    def test_kinds(self):
+        self.plant("src/kinds/kind.h", '#include "request.h"\n')
+        self.plant("src/free.c", '#include "kinds/kind.h"\n')
+        self.assert_finds(lint_layers)
+        self.plant("src/api.h", HEADER)
+        self.plant("src/kinds/kind.c", '#include "api.h"\n')
+        self.plant("src/request.c", '#include "kinds/kind.h"\n')
+        self.assert_finds(lint_layers, 'src/kinds/kind.c:1: includes "api.h"', "kinds/ stands on this file")
+
     def test_peers(self):
         self.plant("src/sample/sample.c", '#include "harden/harden.h"\n')
         self.assert_finds(lint_layers, "are peers")
@@ -111,19 +123,19 @@ class Circles(LintTest):
 
     def test_three_of_one_folder(self):
         self.plant_calls(span_a="span/b", span_b="span/c", span_c="span/a", span_d="span/a")
-        self.assert_finds(lint_circles, "a circle of calls: span/a.c span/b.c span/c.c")
+        self.assert_finds(lint_circles, "a circle: span/a span/b span/c")
 
     def test_two_folders(self):
         self.plant_calls(span_a="base/a", base_a="span/a")
-        self.assert_finds(lint_circles, "a circle of calls: base/a.c span/a.c")
+        self.assert_finds(lint_circles, "a circle: base/a span/a")
 
     def test_outside_the_folders(self):
         self.plant_calls(a="b", b="a")
-        self.assert_finds(lint_circles, "a circle of calls: a.c b.c")
+        self.assert_finds(lint_circles, "a circle: a b")
 
     def test_all_circles_are_found(self):
         self.plant_calls(a="b", b="a c", c="d", d="c")
-        self.assert_finds(lint_circles, "calls: a.c b.c", "calls: c.c d.c")
+        self.assert_finds(lint_circles, "circle: a b", "circle: c d")
 
     def plant_way_back(self, way, header=""):
         """base/a.c calls span/a.c by this way only, and that calls it plainly."""
@@ -135,15 +147,15 @@ class Circles(LintTest):
         self.plant_way_back("void hak__base_a(void)\n{\n    MACRO(1);\n}\n",
                             "#define MACRO(x) \\\n    inlined(x)\n"
                             "static inline void inlined(int x)\n{\n    hak__span_a();\n}\n")
-        self.assert_finds(lint_circles, "base/a.c span/a.c")
+        self.assert_finds(lint_circles, "a circle: base/a span/a")
 
     def test_by_private_function(self):
         self.plant_way_back("static void f(void)\n{\n    hak__span_a();\n}\nvoid hak__base_a(void)\n{\n    f();\n}\n")
-        self.assert_finds(lint_circles, "base/a.c span/a.c")
+        self.assert_finds(lint_circles, "a circle: base/a span/a")
 
     def test_by_table(self):
         self.plant_way_back("void hak__base_a(void)\n{\n}\nstatic void (*const table[])(void) = { hak__span_a };\n")
-        self.assert_finds(lint_circles, "base/a.c span/a.c")
+        self.assert_finds(lint_circles, "a circle: base/a span/a")
 
     def test_what_is_no_call(self):
         """A declaration, a comment, a string, a type, and an inline function that is not used."""
@@ -158,19 +170,65 @@ class Circles(LintTest):
         self.plant("src/span/a.c", "static void hak__same(void)\n{\n    hak__base_a();\n}\n")
         self.assert_finds(lint_circles)
 
+    def test_by_header(self):
+        """A header counts with its source: one calls, the other's header includes."""
+        self.plant_calls(span_a="base/a", base_a="")
+        self.plant("src/span/a.h", HEADER)
+        self.plant("src/base/a.h", '#include "span/a.h"\n')
+        self.assert_finds(lint_circles, "a circle: base/a span/a")
+
+    def test_by_headers_alone(self):
+        self.plant("src/span/a.h", '#include "span/b.h"\n')
+        self.plant("src/span/b.h", '#include "span/c.h"\n')
+        self.plant("src/span/c.h", '#include "span/a.h"\n')
+        self.assert_finds(lint_circles, "a circle: span/a span/b span/c")
+
     def test_exceptions(self):
-        self.except_for(("span/a.c", "span/b.c", "span/c.c"))
+        self.except_for(("span/a", "span/b", "span/c"))
         self.plant_calls(span_a="span/b", span_b="span/c", span_c="span/a")
         self.assert_finds(lint_circles)
         self.plant_calls(span_c="span/a span/d", span_d="span/a")
-        self.assert_finds(lint_circles, "a circle of calls: span/a.c span/b.c span/c.c span/d.c", "no longer in a circle")
+        self.assert_finds(lint_circles, "a circle: span/a span/b span/c span/d", "no longer in a circle")
 
     def test_exceptions_that_are_not_needed(self):
-        self.except_for(("span/a.c", "span/b.c", "span/c.c", "span/d.c"))
+        self.except_for(("span/a", "span/b", "span/c", "span/d"))
         self.plant_calls(span_a="span/b", span_b="span/c", span_c="span/a")
-        self.assert_finds(lint_circles, "no longer in a circle: span/d.c")
+        self.assert_finds(lint_circles, "no longer in a circle: span/d")
         self.plant_calls(span_b="span/a")
-        self.assert_finds(lint_circles, "no longer in a circle: span/a.c span/b.c span/c.c span/d.c")
+        self.assert_finds(lint_circles, "no longer in a circle: span/a span/b span/c span/d")
+
+
+class Contracts(LintTest):
+    def setUp(self):
+        super().setUp()
+        for name, value in (("ASSERTS", {"": 100, "base": 200}), ("UNTESTED", 1)):
+            patch = mock.patch.object(lint_contracts, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.plant("src/base/a.h", "#define hak_assert(c, what)\n\n\n\n")
+        self.plant("src/base/a.c", "void f(void)\n{\n    hak_assert(1, \"\");\n    hak_assert(2, \"\");\n}\n\n")
+
+    def test_figures_that_hold(self):
+        self.assert_finds(lint_contracts)
+
+    def test_asserts_fall(self):
+        """A comment, a text and the macro itself are no asserts."""
+        self.plant("src/base/a.c", "void f(void)\n{\n    hak_assert(1, \"hak_assert(\");   /* hak_assert( */\n}\n")
+        self.assert_finds(lint_contracts, "src/base: 125.0 asserts in a thousand lines; at least 200")
+
+    def test_asserts_of_all_fall(self):
+        self.plant("src/b.h", "\n" * 20)
+        self.assert_finds(lint_contracts, "src: 66.7 asserts in a thousand lines; at least 100")
+
+    def test_folder_that_is_gone(self):
+        lint_contracts.ASSERTS["os"] = 1
+        self.assert_finds(lint_contracts, "there is no folder src/os")
+
+    def test_modules_without_a_test(self):
+        self.plant("src/base/b.c", "    hak_assert(1, \"\");\n")
+        self.assert_finds(lint_contracts, "2 modules without a unit test of their name; at most 1: base/a.c base/b.c")
+        self.plant("tests/unit/test_a.c", "int x;\n")
+        self.assert_finds(lint_contracts)
 
 
 class Shape(LintTest):
@@ -242,6 +300,11 @@ class Idioms(LintTest):
                               "int g(void) { return atomic_fetch_add(&x, 1); }\nvoid h(void) { __sync_synchronize(); }\n")
         self.assert_finds(lint_idioms, "a.c:1:", "a.c:2: '__atomic_load_n(", "a.c:3: 'atomic_fetch_add(", "a.c:4:")
 
+    def test_kinds(self):
+        for where in ("src/kinds/sampled.c", "src/sample/sample.c", "src/realloc.c", "tests/unit/test_sample.c"):
+            self.plant(where, "bool f(void *p) { return hak__sample_has(p); }\n")
+        self.assert_finds(lint_idioms, "src/realloc.c:1: hak__sample_has")
+
     def test_condition_in_function(self):
         self.plant("src/heap/heap.c", "void f(void)\n{\n    #ifdef X\n    g();\n    #endif\n}\n")
         self.assert_finds(lint_idioms, "src/heap/heap.c:3: conditional compilation inside f")
@@ -290,15 +353,27 @@ class Scripts(LintTest):
         self.plant("b.py", "def f(:\n")
         self.assert_finds(lint_scripts, "b.py:1:")
 
-    @unittest.skipUnless(lint_scripts.pyflakes_command(), "pyflakes is not installed")
-    def test_pyflakes(self):
-        self.plant("a.py", "import os\n")
-        self.assert_finds(lint_scripts, "'os' imported but unused")
-
     @unittest.skipUnless(lint_scripts.shellcheck_command(), "shellcheck is not installed")
     def test_shellcheck(self):
         self.plant("run", "#!/bin/sh\ncd $1 || exit\n")
         self.assert_finds(lint_scripts, "SC2086")
+
+
+@unittest.skipUnless(lint_lab.installed("ruff") and lint_lab.installed("mypy"), "ruff and mypy are not installed")
+class Python(LintTest):
+    def test_allowed(self):
+        self.plant("tools/a.py", "import b\n\nprint(b.half(2))\n")
+        self.plant("tools/b.py", "def half(value):\n    return value / 2\n")
+        self.assert_finds(lint_python)
+
+    def test_ruff(self):
+        self.plant("tools/a.py", "import os\n")
+        self.assert_finds(lint_python, "tools/a.py:1:8: F401")
+
+    def test_mypy(self):
+        self.plant("bench/a.py", "import b\n\nprint(b.half(2, 3))\n")
+        self.plant("bench/b.py", "def half(value):\n    return value / 2\n")
+        self.assert_finds(lint_python, "bench/a.py:3: error: Too many arguments")
 
 
 class Lab(LintTest):
@@ -335,6 +410,30 @@ class Lab(LintTest):
     def test_allowed(self):
         self.plant("lab/src/a.py", "def half(value: int) -> float:\n    return value / 2\n")
         self.assert_finds(lint_lab)
+
+
+class Workflows(LintTest):
+    FILE = ".github/workflows/a.yml"
+    GOOD = "name: a\non:\n  push:\npermissions:\n  contents: read\njobs:\n  a:\n    runs-on: ubuntu-24.04\n    steps:\n      - run: ./dev lint\n"
+
+    def test_allowed(self):
+        self.plant(self.FILE, self.GOOD)
+        self.assert_finds(lint_workflows)
+
+    def test_another_command(self):
+        self.plant(self.FILE, self.GOOD + "      - run: make\n")
+        self.assert_finds(lint_workflows, "a.yml:11: runs 'make'")
+        self.plant(self.FILE, self.GOOD + "      - name: a block\n        run: |\n          make\n")
+        self.assert_finds(lint_workflows, "a.yml:12: runs 'make'")
+
+    def test_no_permissions(self):
+        self.plant(self.FILE, self.GOOD.replace("permissions", "permission"))
+        self.assert_finds(lint_workflows, "has no 'permissions:'")
+
+    @unittest.skipUnless(shutil.which("actionlint"), "actionlint is not installed")
+    def test_actionlint(self):
+        self.plant(self.FILE, self.GOOD.replace("    runs-on", "    runs-in"))
+        self.assertTrue(self.findings(lint_workflows))
 
 
 class Documented(LintTest):
@@ -377,6 +476,7 @@ class Documented(LintTest):
 
 
 @mock.patch.object(lint_circles, "EXCEPTIONS", ())
+@mock.patch.object(lint_contracts, "ASSERTS", {})
 class Runner(LintTest):
     def run_all(self, *options):
         said = io.StringIO()
@@ -401,6 +501,7 @@ class Runner(LintTest):
     def test_clean_tree(self):
         self.plant("src/a.c", HEADER)
         self.plant("tools/gen_a.py", "")
+        self.plant(Workflows.FILE, Workflows.GOOD)
         self.plant("lab/pyproject.toml", '[tool.mypy]\nfiles = ["src", "tests"]\n')
         for name in ("src", "tests"):
             self.plant(f"lab/{name}/{name}_a.py", "A = 1\n")

@@ -7,7 +7,7 @@ import unittest
 from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import release  # noqa: E402  (its folder is known only now)
+import release
 
 LOG = "# Changelog\n\n## [0.2.0] - unreleased\n\n- new\n\n## [0.1.0] - 2026-01-02\n\n- **first**\n"
 

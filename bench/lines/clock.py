@@ -11,14 +11,15 @@ import itertools
 import re
 import statistics
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
-import guard
 import tables
 from allocators import Allocator
 from patterns import PATTERNS
+
+import guard
 
 ROUNDS = 5
 APART = 1.10

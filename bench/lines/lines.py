@@ -24,12 +24,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "bench" / "lines"), str(ROOT / "bench")]
 
-import clock  # noqa: E402
-import guard  # noqa: E402
-import tables  # noqa: E402
-import tool  # noqa: E402
-from allocators import HAKMEM, PEERS, SYSTEM, Allocator, describe, environment_facts, find_peers, why_not_loaded  # noqa: E402
-from patterns import PATTERNS, THREADS, Pattern  # noqa: E402
+import clock
+import tables
+import tool
+from allocators import HAKMEM, PEERS, SYSTEM, Allocator, describe, environment_facts, find_peers, why_not_loaded
+from patterns import PATTERNS, THREADS, Pattern
+
+import guard
 
 BROKEN, SKIPPED = 2, 77
 

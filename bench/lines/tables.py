@@ -16,8 +16,8 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "suite"))
 
-from drawing import Curve, curves  # noqa: E402
-from patterns import PATTERNS  # noqa: E402
+from drawing import Curve, curves
+from patterns import PATTERNS
 
 Report = Mapping[str, Any]
 CAUSES = ("true", "false", "migration", "upgrade")

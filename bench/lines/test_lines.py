@@ -18,11 +18,12 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-import clock  # noqa: E402
-import guard  # noqa: E402
-import tables  # noqa: E402
-import tool  # noqa: E402
-from patterns import PATTERNS  # noqa: E402
+import clock
+import tables
+import tool
+from patterns import PATTERNS
+
+import guard
 
 BUILD = Path()
 TOOL = Path()

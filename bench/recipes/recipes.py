@@ -20,11 +20,10 @@ import tempfile
 import threading
 import time
 
-from works import ROOT, WORKS
-
 from program import Program  # the folder of the soak's programs is known since works
 from running import Failure, Run, Skip, adopt_orphans, need
 from served import end_descendants
+from works import ROOT, WORKS
 
 RESULTS = ROOT / "out" / "recipes.jsonl"
 PAGE = ROOT / "docs" / "recipes.md"

@@ -8,13 +8,13 @@ import threading
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "programs" / "soak"))
 
-from databases import MariaDB, PostgreSQL  # noqa: E402  (their folder is known only now)
-from documents import Ffmpeg, ImageMagick  # noqa: E402
-from languages import PHP, Go, Java, Node, Ruby  # noqa: E402
-from program import Program  # noqa: E402
-from running import accepts, find, free_port  # noqa: E402
-from servers import Nginx  # noqa: E402
-from served import Serving  # noqa: E402
+from databases import MariaDB, PostgreSQL
+from documents import Ffmpeg, ImageMagick
+from languages import PHP, Go, Java, Node, Ruby
+from program import Program
+from running import accepts, find, free_port
+from served import Serving
+from servers import Nginx
 
 TRANSACTIONS = "300"   # of each of pgbench's eight clients
 REQUESTS = 100_000     # of redis-benchmark, of each kind

@@ -57,9 +57,30 @@ def steps(low: float, high: float, wanted: int = 6) -> list[float]:
     return [number * step for number in range(first, last + 1)]
 
 
+def label_place(x: float, y: float, label: str, taken: Sequence[tuple[float, float, float, float]]) -> tuple[float, float, str]:
+    """Where a point's name meets no other name and no point: right of it if that is free, else left, above, below, further away."""
+    width = 7.2 * len(label)
+    for distance in range(0, 60, 6):
+        for to_x, to_y, anchor in (
+            (9 + distance, 4, "start"),
+            (-9 - distance, 4, "end"),
+            (0, -9 - distance, "middle"),
+            (0, 18 + distance, "middle"),
+            (9, -5 - distance, "start"),
+            (9, 14 + distance, "start"),
+            (-9, 14 + distance, "end"),
+            (-9, -5 - distance, "end"),
+        ):
+            left = x + to_x - {"start": 0, "middle": width / 2, "end": width}[anchor]
+            box = (left, y + to_y - 10, left + width, y + to_y + 3)
+            if not any(box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3] for other in taken):
+                return x + to_x, y + to_y, anchor
+    return x + 9, y + 4, "start"
+
+
 def scatter(points: Sequence[Point], title: str, x_title: str, y_title: str) -> str:
     """One point per allocator."""
-    width, height, left, right, top, bottom = 720, 440, 60, 110, 40, 50
+    width, height, left, right, top, bottom = 720, 440, 60, 60, 56, 50
     xs, ys = (
         steps(min(p.x for p in points), max(p.x for p in points)),
         steps(min(p.y for p in points), max(p.y for p in points)),
@@ -71,7 +92,7 @@ def scatter(points: Sequence[Point], title: str, x_title: str, y_title: str) -> 
     def at_y(value: float) -> float:
         return height - bottom - (value - ys[0]) / (ys[-1] - ys[0]) * (height - top - bottom)
 
-    parts = [text(left, 22, title)]
+    parts = [text(8, 20, title, more='font-weight="600"')]
     for value in xs:
         parts += [
             line(at_x(value), top, at_x(value), height - bottom),
@@ -82,18 +103,18 @@ def scatter(points: Sequence[Point], title: str, x_title: str, y_title: str) -> 
             line(left, at_y(value), width - right, at_y(value)),
             text(left - 8, at_y(value) + 4, f"{value:.3g}", "end"),
         ]
-    parts += [text((left + width - right) / 2, height - 10, x_title, "middle"), text(8, top - 10, y_title)]
-    taken: list[tuple[float, float]] = []
-    for point in sorted(points, key=lambda p: p.y):
-        x, y = at_x(point.x), at_y(point.y)
-        below = y
-        while any(abs(below - other_y) < 13 and abs(x - other_x) < 100 for other_x, other_y in taken):
-            below -= 13
-        taken.append((x, below))
+    parts += [text((left + width - right) / 2, height - 10, x_title, "middle"), text(8, top - 14, y_title)]
+    places = {point.label: (at_x(point.x), at_y(point.y)) for point in points}
+    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in places.values()]
+    for point in sorted(points, key=lambda p: not p.ours):
+        x, y = places[point.label]
+        at, below, anchor = label_place(x, y, point.label, taken)
+        begin = at - {"start": 0.0, "middle": 3.6, "end": 7.2}[anchor] * len(point.label)
+        taken.append((begin, below - 10, begin + 7.2 * len(point.label), below + 3))
         colour = OURS if point.ours else THEIRS
         parts += [
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>',
-            text(x + 9, below + 4, point.label, colour=colour),
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{6 if point.ours else 4.5}" fill="{colour}"/>',
+            text(at, below, point.label, anchor, colour, 'font-weight="600"' if point.ours else ""),
         ]
     return document(width, height, title, parts)
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
-
 from hakmem_lab.decide import statistics
 from hakmem_lab.target.allocators import FLOOR, HAKMEM, SYSTEM
 from listing import FAMILY, MICRO

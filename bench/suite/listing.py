@@ -19,9 +19,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.append(str(HERE.parent))
 
-from cases import CASES  # noqa: E402
-
-from hakmem_lab.terminal.errors import LabError  # noqa: E402
+from cases import CASES
+from hakmem_lab.terminal.errors import LabError
 
 LIST = HERE / "cases.toml"
 MICRO, WRITTEN, REAL, FAMILY = "micro", "written", "real", "family"

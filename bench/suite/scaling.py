@@ -27,10 +27,10 @@ import session
 import suite
 import typer
 from hakmem_lab.experiment import interleaved
-from hakmem_lab.terminal import console, errors
-from hakmem_lab.target.allocators import FLOOR, HAKMEM, SYSTEM
-from hakmem_lab.terminal.errors import LabError
 from hakmem_lab.measure.one_run import Outcome
+from hakmem_lab.target.allocators import FLOOR, HAKMEM, SYSTEM
+from hakmem_lab.terminal import console, errors
+from hakmem_lab.terminal.errors import LabError
 from listing import Case, Places
 from session import Plan, Results, Runner, Session
 
@@ -310,7 +310,7 @@ def main(
         plan = Plan(
             quick=quick,
             rounds=rounds or (QUICK_ROUNDS if quick else ROUNDS),
-            seed=seed if seed is not None else interleaved.new_seed(),
+            seed=interleaved.seed_or_new(seed),
         )
         if out is not None and out.exists():
             raise LabError(f"{out} is there already", f"Go on with it: --resume {out}; or choose another name.")

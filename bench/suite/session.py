@@ -21,17 +21,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, ValidationError
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 import listing
 from hakmem_lab.measure import one_run, results
-from hakmem_lab.target import elf, libhakmem, preload
-from hakmem_lab.terminal import console
-from hakmem_lab.target.allocators import FLOOR, Allocator
-from hakmem_lab.terminal.errors import INTERRUPTED, LabError
 from hakmem_lab.measure.results import Machine, Model
+from hakmem_lab.target import elf, libhakmem, preload
+from hakmem_lab.target.allocators import FLOOR, Allocator
+from hakmem_lab.terminal import console
+from hakmem_lab.terminal.errors import INTERRUPTED, LabError
 from listing import Case, Places
+from pydantic import Field, ValidationError
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 VERSION = 1
 TIMEOUT_S, QUICK_TIMEOUT_S = 180.0, 60.0

@@ -15,22 +15,21 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from rich.console import Console
-from rich.table import Table as Grid
-
 import arguments
 import listing
 import publish
 import session
 import tables
+import typer
 from figures import RESOLUTION, Figures
 from hakmem_lab.experiment import interleaved
 from hakmem_lab.target import libhakmem
-from hakmem_lab.terminal import console, errors
 from hakmem_lab.target.allocators import FLOOR, HAKMEM, PEERS, SYSTEM, Allocator, find_peers, why_not_loaded
+from hakmem_lab.terminal import console, errors
 from hakmem_lab.terminal.errors import LabError
 from listing import Case, Places
+from rich.console import Console
+from rich.table import Table as Grid
 from session import Missing, Plan, Results, Runner, Session
 
 ROUNDS, QUICK_ROUNDS, MORE = 10, 1, 20
@@ -220,7 +219,7 @@ def main(
             quick=quick,
             rounds=rounds or (QUICK_ROUNDS if quick else ROUNDS),
             more=more if more is not None else 0 if quick or rounds else MORE,
-            seed=seed if seed is not None else interleaved.new_seed(),
+            seed=interleaved.seed_or_new(seed),
         )
         if out is not None and out.exists():
             raise LabError(f"{out} is there already", f"Go on with it: --resume {out}; or choose another name.")

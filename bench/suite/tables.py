@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from figures import Claim, Figures, Get, Ratio, by_plain, claims, cpu_of, faults_of, family_claims, memory_of, time_of
+from figures import Claim, Figures, Get, Ratio, by_plain, claims, cpu_of, family_claims, faults_of, memory_of, time_of
 from hakmem_lab.target.allocators import FLOOR, SYSTEM
 
 

@@ -1,4 +1,4 @@
-"""What tests share: experiments made of numbers, and the command run as a person runs it."""
+"""Shared by the tests: experiments made of numbers, and the command run as a user runs it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from hakmem_lab.terminal import errors
 
 Values = Mapping[str, Sequence[float]]
 
-# A shell that starts the tests in the background has them ignore interrupts, and what they start as well: those that
-# send one would wait for ever.
+# A shell that starts the tests in the background makes them and their children ignore interrupts; tests that send one
+# would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -91,7 +91,7 @@ def make_experiment(
 
 @pytest.fixture(scope="session")
 def hakmem_library() -> Path:
-    """The built library; without one there is nothing to run on."""
+    """The built library; without it the tests are skipped."""
     try:
         return libhakmem.find()
     except errors.LabError as error:
@@ -125,20 +125,20 @@ def hakmem(tmp_path: Path) -> Hakmem:
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program of inside.py, which does what it is told and says what it holds."""
+    """The program of inside.py, which obeys letters and reports its blocks."""
     from tests import inside
 
     folder = tmp_path_factory.mktemp("program")
     for each in (folder, *folder.parents):
         if each == Path(tempfile.gettempdir()) or each.owner() != folder.owner():
             break
-        each.chmod(0o755)  # another user starts it too
+        each.chmod(0o755)  # another user must be able to start it
     return inside.compile_c(folder, inside.PROGRAM)
 
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """Stands for a disk that becomes full, for this process and those that it starts."""
+    """Simulates a full disk for this process and its children."""
     former = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, former[1]))
     try:

@@ -1,4 +1,4 @@
-"""What the tests of run, stats, watch and doctor share: real programs on the built library, and the command itself."""
+"""Shared by the tests of run, stats, watch and doctor: real programs on the built library, and the command itself."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def clean_environment(**more: str) -> dict[str, str]:
 
 
 def hakmem(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
-    """The command, in an environment with these variables besides."""
+    """Runs the command, with these additional variables."""
     return subprocess.run(
         [sys.executable, "-m", "hakmem_lab", *(str(each) for each in arguments)],
         env={libhakmem.VARIABLE: str(LIBRARY), **clean_environment(**more)},
@@ -131,7 +131,7 @@ class Running:
         self.pid = child.pid
 
     def tell(self, letter: str) -> list[str]:
-        """Has it do something; gives its answer's lines before the last."""
+        """Sends a letter; returns the answer's lines without the last."""
         assert self.child.stdin and self.child.stdout
         self.child.stdin.write(letter)
         self.child.stdin.flush()
@@ -142,7 +142,7 @@ class Running:
         return lines
 
     def figures(self, letter: str = "s") -> dict[str, int]:
-        """What the library says from inside: by 'group.name', and by 'class SIZE name'."""
+        """The library's own figures, by 'group.name' and by 'class SIZE name'."""
         return {name: int(value) for name, _, value in (line.rpartition(" ") for line in self.tell(letter))}
 
     def end(self) -> int:
@@ -181,7 +181,7 @@ def running(
 
 
 def as_user(user: int, function: Callable[[], str]) -> str:
-    """What a function gives when another user runs it; only root can become another user."""
+    """The result of a function run as another user, which only root can become."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     reading, writing = os.pipe()

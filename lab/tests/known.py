@@ -1,5 +1,5 @@
-"""A program with known blocks in every state, dumped in several ways: what the tests of core dumps and of
-`hakmem block` share."""
+"""A program with known blocks in every state, dumped in several ways, for the tests of core dumps and `hakmem
+block`."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ int main(int argc, char **argv)
 }
 """
 
-# How a program can come by the library.
+# The ways in which a program can get the library.
 FLAVOURS: dict[str, list[str]] = {
     "preload": [],
     "shared": [f"-L{LIBRARY.parent}", "-lhakmem", f"-Wl,-rpath,{LIBRARY.parent}"],
@@ -234,7 +234,7 @@ class Subject:
         return self.child.stdout.readline().rstrip("\n")
 
     def die(self) -> Path:
-        """Aborts; gives the core that the kernel has written."""
+        """Aborts; returns the kernel's core."""
         self.tell("a")
         assert self.child.wait(30) == -6
         return self.core()
@@ -243,7 +243,7 @@ class Subject:
         return core_of_kernel(self.folder)
 
     def gcore(self) -> Path:
-        """The core that the debugger writes; the program goes on."""
+        """The debugger's core; the program continues."""
         if shutil.which("gcore") is None:
             pytest.skip("no gcore: install gdb")
         made = subprocess.run(
@@ -255,7 +255,7 @@ class Subject:
 
 
 def kernel_writes_here() -> bool:
-    """Whether the kernel puts a core into the folder of the process that dies."""
+    """Whether the kernel writes cores into the process's folder."""
     pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
     return "/" not in pattern and not pattern.startswith("|") and resource.getrlimit(resource.RLIMIT_CORE)[1] != 0
 

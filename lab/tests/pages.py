@@ -1,4 +1,4 @@
-"""Inputs of pages in the forms that the library, the watcher and the benchmarks write."""
+"""Inputs of pages, as the library, `hakmem watch` and the benchmarks write them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEDGER = {
 
 
 def figures(scale: int = 1, exact: bool = True) -> dict[str, Any]:
-    """A snapshot whose counters are so many times as large."""
+    """A snapshot with multiplied counters."""
     classes = []
     for place, size in enumerate((16, 64, 512, 4096)):
         row = {"size": size, "spans": 3, "live": 1000 * (place + 1), "cached": 32, "refilled": 5000 * scale}
@@ -51,7 +51,7 @@ def snapshot() -> str:
 
 
 def recording(count: int = 5) -> str:
-    """Looks a second apart, each with twice the rates of a quarter of its counters."""
+    """Samples one second apart, each with twice the rates of a quarter of its counters."""
     lines = []
     for place in range(1, count + 1):
         now = figures(place)
@@ -64,7 +64,7 @@ def recording(count: int = 5) -> str:
 
 
 def write_bench(path: Path, rounds: int = 5) -> None:
-    """As bench/run.py --json writes it; hakmem is 1.5 times as fast as the others on `one`, half as fast on `two`."""
+    """A result of bench/run.py --json; hakmem is 1.5 times as fast as the others on `one`, half as fast on `two`."""
     chance = random.Random(5)
     speeds = {("one", "hakmem"): 150.0, ("two", "hakmem"): 50.0}
     with path.open("w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What `hakmem ab` makes of its command line, without running anything."""
+"""`hakmem ab` and its command line, without running anything."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def refused(run: Any) -> str:
 
 
 def measured(a: float = 1.0, b: float = 0.5, count: int = 6) -> Experiment:
-    """B takes b seconds, with some noise, A takes a."""
+    """Experiments in which A takes a seconds and B takes b, with some noise."""
     values = {"A": [a] * count, "B": [b * (1 + 0.001 * (-1) ** place) for place in range(count)]}
     found = make_experiment(values)
     found.head.find("A").text, found.head.find("B").text = "alloc:system", "x=1"
@@ -101,7 +101,7 @@ def test_an_experiment_is_begun_with_both_sides(hakmem_library: Path, monkeypatc
 
 
 def begun_by(monkeypatch: pytest.MonkeyPatch, **given: Any) -> tuple[str, tuple[Any, ...]]:
-    """How the command goes on, with what."""
+    """Records the calls that the command makes."""
     found: list[tuple[str, tuple[Any, ...]]] = []
     monkeypatch.setattr(ab.Asked, "begin", lambda self, case, path: (self, case, path))
     monkeypatch.setattr(ab, "finish", lambda *all_: found.append(("one", all_)))
@@ -162,7 +162,7 @@ def test_what_goes_with_a_file_of_cases(tmp_path: Path) -> None:
     for program, params, hooks in ((["p"], [], NONE), ([], ["n=1"], NONE), ([], [], {**NONE, "input": "i"})):
         said = refused(lambda p=program, q=params, h=hooks: ab.programs(fixed, p, q, h, file, None))
         assert said.startswith("--cases says which programs run")
-    assert refused(lambda: ab.programs(ASKED, [], [], NONE, file, None)) == "--until-decided is for one program"
+    assert refused(lambda: ab.programs(ASKED, [], [], NONE, file, None)) == "--until-decided works for one program"
     assert ab.programs(fixed, [], [], NONE, file, None)[0] == fixed
 
 
@@ -174,7 +174,7 @@ def test_what_goes_with_a_baseline(tmp_path: Path) -> None:
     assert found[0].words == ["bench", "1"]
     for params, base in ((["n=1"], None), ([], known)):
         said = refused(lambda p=params, b=base: ab.programs(ASKED, ["true"], p, NONE, None, b))
-        assert said == "--until-decided is for one program without parameters or baseline"
+        assert said == "--until-decided works for one program without parameters or baseline"
     assert ab.programs(ASKED, ["true"], [], NONE, None, None)[0] == ASKED
     asked, found = ab.programs(replace(ASKED, max_runs=None), ["true"], [], {**NONE, "input": "i"}, None, known)
     assert [(each.name, each.words, each.input) for each in found] == [("true", ["true"], "i")]
@@ -240,7 +240,7 @@ def wanted(folder: Path, **more: Any) -> ab.Wanted:
 
 def test_a_record_is_of_one_program() -> None:
     said = refused(lambda: ab.finish_all(ASKED, [a_case()], wanted(Path(), record="0042-x"), None, False, None))
-    assert said == "--record is for one program"
+    assert said == "--record works for one program only"
 
 
 def test_the_name_of_the_only_case() -> None:
@@ -280,7 +280,7 @@ def test_what_cannot_be_kept_costs_nothing_else(
 
 
 class Entered:
-    """A session that has run."""
+    """A finished session."""
 
     def __init__(self, of: SimpleNamespace) -> None:
         self.experiment, self.path, self.run = of.experiment, of.path, of.run

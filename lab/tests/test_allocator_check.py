@@ -1,4 +1,4 @@
-"""Whether the allocator under test serves the program: what the first run of each configuration is asked."""
+"""The check, in the first run of each configuration, that the allocator under test serves the program."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from hakmem_lab.target.configuration import find_allocator
 from tests.conftest import Hakmem
 from tests.test_server_runner import is_free
 
-# Allocates and frees for some tenths of a second, or as often as it is told; with -DOWN it brings malloc, with -DPOOL
-# it maps its memory itself.
+# Allocates and frees for some tenths of a second, or a given number of times; with -DOWN it has its own malloc, with
+# -DPOOL it maps its memory itself.
 SOURCE = r"""
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -56,7 +56,7 @@ int main(int count, char **arguments)
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """The program in its forms; those that cannot be built here are not among them."""
+    """The variants of the program that can be built here."""
     folder = tmp_path_factory.mktemp("served")
     (folder / "p.c").write_text(SOURCE)
     forms = {"plain": [], "static": ["-static"], "own": ["-DOWN"], "pool": ["-DPOOL"]}
@@ -97,7 +97,7 @@ def test_a_program_from_which_the_variable_is_taken(
 
 def test_a_malloc_of_its_own(hakmem_library: Path, hakmem: Hakmem, programs: Mapping[str, str]) -> None:
     said = refused(hakmem, programs["own"])
-    assert f"HAKMEM served no block of {programs['own']}" in said and "it brings a malloc of its own" in said
+    assert f"HAKMEM served no block of {programs['own']}" in said and "it has a malloc of its own" in said
 
 
 def test_compare_sweep_and_tune_ask_too(
@@ -121,7 +121,7 @@ def watched(allocator: Allocator, program: list[str]) -> tuple[AllocatorCheck, o
 
 
 def test_a_program_that_is_served_is_not_refused(hakmem_library: Path, programs: Mapping[str, str]) -> None:
-    """Nor what it starts besides, nor what is over before it could be seen."""
+    """Neither its helpers nor short-lived children matter."""
     ours = find_allocator("hakmem", hakmem_library)
     for program in (
         [programs["plain"]],
@@ -148,18 +148,18 @@ def test_an_allocator_inside_is_said(hakmem_library: Path, hakmem: Hakmem, progr
     common = ["--a", "", "--b", "refill_count=64", "--runs", "2", "--no-noise-check"]
     done = hakmem("ab", *common, "--", programs["pool"], "1000", status=None)
     said = " ".join(done.stderr.split())
-    assert f"MiB of {programs['pool']}, which seems to have an allocator of its own" in said
+    assert f"MiB of {programs['pool']}, which seems to have its own allocator" in said
     assert said.count("seems to have") == 1 and done.returncode in (0, 3, 4)
 
 
 def test_another_allocator(hakmem_library: Path, programs: Mapping[str, str], tmp_path: Path) -> None:
-    """What it counts is not known; whether it is loaded is, also by another name of its file."""
+    """Its counters are unknown, but not whether it is loaded, also under another name of its file."""
     (tmp_path / "libother.so").symlink_to(hakmem_library)
     other = Allocator("other", "peer", tmp_path / "libother.so")
     watch, outcome = watched(other, [programs["plain"]])
     watch.require_served(outcome.cpu_s)
     assert [each.served for each in watch.images.values() if each.program == programs["plain"]] == [True]
-    with pytest.raises(NotServed, match=r"other served no block of .*: it brings a malloc of its own"):
+    with pytest.raises(NotServed, match=r"other served no block of .*: it has a malloc of its own"):
         watch, outcome = watched(other, [programs["own"]])
         watch.require_served(outcome.cpu_s)
 

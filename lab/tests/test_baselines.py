@@ -1,4 +1,4 @@
-"""Baselines: kept, found again, refused on another machine, and how B has changed since."""
+"""Baselines: saved, loaded, refused on another machine, and the verdict on B's change since."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ def test_a_program_that_is_another_one_is_refused() -> None:
     assert baselines.compare("x", now, then).verdict == "REFUSED"  # five times faster is no less another program
     assert baselines.compare("x", then, now, other_machine=True).verdict == "BETTER"
     level = baselines.compare("y", then, then)
-    assert baselines.overall([found, level]) == ("REFUSED", "A is not the baseline's: x")
+    assert baselines.overall([found, level]) == ("REFUSED", "A differs from the baseline's: x")
     assert "x: A's own wall time" in gates(found, level) and "y: " not in gates(found, level)
-    noisy = measured(9.0, 9.0, 3, spread=3.0, count=3)  # nine times as long is not shown by this
+    noisy = measured(9.0, 9.0, 3, spread=3.0, count=3)  # this does not show nine times as long
     assert baselines.compare("x", measured(1.0, 1.0, 4, spread=3.0, count=3), noisy).verdict == "INCONCLUSIVE"
 
 
 def test_what_is_gated_is_said() -> None:
     then = measured(1.0, 0.8, 1)
     said = gates(baselines.compare("x", then, measured(1.02, 0.82, 2)))
-    assert said.startswith("Judged is how B's gain over A has changed since the baseline")
+    assert said.startswith("The verdict is on the change of B's gain over A since the baseline")
     assert "while A stays within 2.5 times" in said and said.count("A's own wall time is 1.02 times") == 1
     assert "has changed" not in said.partition("A's own")[2]
     said = gates(baselines.compare("x", then, measured(1.3, 1.04, 2)))
@@ -95,7 +95,7 @@ def test_a_busy_machine_makes_no_other_program() -> None:
 
 
 def test_error_rate_without_a_change() -> None:
-    """Of 400 baselines of nothing, each with a spread of its own, few are called worse."""
+    """Of 400 baselines without a change, each with its own spread, few are called worse."""
     chance = np.random.default_rng(7)
     worse = 0
     for _ in range(400):
@@ -164,7 +164,7 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_a_program_five_times_slower_is_refused(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
-    """Its allocator is a smaller part of it now, which B over A calls better."""
+    """The allocator is now a smaller part of the program, so B over A looks better."""
     (tmp_path / "p.sh").write_text('echo "took=$(( $(cat size) + ${HAKMEM_REFILL_COUNT:-32} ))"\n')
     (tmp_path / "size").write_text("1000")
     sides = ["--a", "refill_count=1", "--b", "refill_count=64", "--no-noise-check", "--runs", "3"]
@@ -191,7 +191,7 @@ def test_save_and_against(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) 
     assert "::error title=WORSE%3A sh::" in worse.stderr and json.loads(worse.stdout)["outcome"]
     better = hakmem("ab", "--against", "main", "--runs", "4", "--b", "refill_count=64")
     assert "BETTER" in better.stdout and "against the baseline" in better.stdout
-    assert "Judged is how B's gain over A has changed since the baseline" in " ".join(better.stdout.split())
+    assert "The verdict is on the change of B's gain over A since the baseline" in " ".join(better.stdout.split())
     said = hakmem("ab", "--against", "main", "--save", "main", status=1).stderr
     assert "would replace" in said
     path = tmp_path / "hakmem-results" / "baselines" / "main.json"
@@ -199,4 +199,4 @@ def test_save_and_against(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) 
         path.read_text().replace('"page_bytes":', '"page_bytes": 1').replace('"page_bytes": 1 ', '"page_bytes": 1')
     )
     refused = hakmem("ab", "--against", "main", "--runs", "2", status=1).stderr
-    assert "of another machine: page size" in " ".join(refused.split())
+    assert "from another machine: page size" in " ".join(refused.split())

@@ -1,6 +1,6 @@
-"""Pages as a person sees them: opened in headless Chromium, with no network.
+"""Pages as a user sees them: opened in headless Chromium, without a network.
 
-The browser is Debian's chromium with chromium-driver; where it is not, or does not start, the test is skipped."""
+The browser is Debian's chromium with chromium-driver; if it is missing, or does not start, the tests are skipped."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LONG_S = 60
 
 
 def find(*names: str) -> str:
-    """The first of these programs that there is; else the test is skipped."""
+    """The first of these programs that is installed; otherwise the test is skipped."""
     for name in names:
         path = shutil.which(name)
         if path is not None:
@@ -78,7 +78,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def sent(driver: Any) -> list[dict[str, Any]]:
-    """The requests that the browser has logged since it was last asked."""
+    """The requests that the browser has logged since the last call."""
     messages = [json.loads(each["message"])["message"] for each in driver.get_log("performance")]
     return [each["params"] for each in messages if each["method"] == "Network.requestWillBeSent"]
 
@@ -99,7 +99,7 @@ class Seen:
         return self.driver.execute_script(code, *arguments)
 
     def requests(self) -> list[str]:
-        """Every address that the page has asked for, itself or in a frame. The browser's own first page may still be
+        """Every address that the page has requested, itself or in a frame. The browser's own first page may still be
         asking for its parts: it was being loaded before, or has an address of the browser's own kind."""
         return [
             str(each["request"]["url"])
@@ -108,7 +108,7 @@ class Seen:
         ]
 
     def check(self, path: Path) -> None:
-        """What holds of every page."""
+        """The properties of every page."""
         charts = self.script("return document.querySelectorAll('.chart').length")
         assert charts > 0 and self.script("return document.body.dataset.charts") == str(charts)
         # Drawn means: plotly has made marks in every chart, with a size, and none of them fell back to a message.
@@ -185,7 +185,7 @@ def test_ab(browser: Any, tmp_path: Path) -> None:
     ab.write(made, verdict.compare(made, "A", "B"), tmp_path / "ab.html")
     seen = show(browser, tmp_path / "ab.html")
     assert seen.script("return document.querySelector('.verdict .word').textContent") == "GO"
-    # A click sorts by number, another one the other way round, and a column of words as words.
+    # A click sorts by number, a second one in reverse, and a column of words alphabetically.
     tables = seen.script("return document.querySelectorAll('table.sortable').length")
     heads = (
         "return [...document.querySelectorAll('table.sortable')[arguments[0]].tHead.rows[0].cells]"
@@ -254,7 +254,7 @@ def test_report_of_everything(browser: Any, tmp_path: Path) -> None:
         "Time against memory",
     ):
         assert wanted in titles
-    # The way from a verdict to its section.
+    # The link from a verdict to its section.
     for place in range(len(words)):
         assert seen.script(f"return document.getElementById('result-{place + 1}') !== null")
 
@@ -321,13 +321,13 @@ def test_the_checks_notice_what_they_are_for(browser: Any, tmp_path: Path) -> No
             pytest.fail(f"not noticed: {name}", pytrace=False)
 
 
-# What a page looks like elsewhere: (width, height, colour scheme, medium).
+# Other screens: (width, height, colour scheme, medium).
 SCREENS = [(400, 800, "light", ""), (400, 800, "dark", ""), (1400, 900, "dark", ""), (1000, 1400, "dark", "print")]
 
 
 @contextmanager
 def screen(driver: Any, width: int, height: int, scheme: str, medium: str) -> Iterator[None]:
-    """Pages opened meanwhile are on such a screen, or on paper."""
+    """Emulates such a screen, or paper, for the pages opened meanwhile."""
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     features = [{"name": "prefers-color-scheme", "value": scheme}]

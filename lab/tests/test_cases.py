@@ -1,4 +1,4 @@
-"""Several programs in one experiment: their file, their parameters, the verdict on all of them."""
+"""Several programs in one experiment: their file, their parameters, the overall verdict."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_what_is_prepared_is_there_and_is_cleaned_up(hakmem_library: Path, hakme
         (["--input", "nowhere"], "--input nowhere: No such file"),
         (["--param", "size=1,2"], "the parameter size is not used"),
         (["--cases", "nowhere.toml"], "put them into the file"),
-        (["--param", "size=1", "--until-decided"], "--until-decided is for one program"),
+        (["--param", "size=1", "--until-decided"], "--until-decided works for one program"),
     ],
 )
 def test_mistakes_on_the_command_line(hakmem_library: Path, hakmem: Hakmem, arguments: list[str], part: str) -> None:

@@ -1,4 +1,4 @@
-"""sweep, compare, records and pages, as a person uses them."""
+"""sweep, compare, records and pages, as a user uses them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_knee() -> None:
     found = swept({48: 1.0, 8: 1.0, 16: 1.0})
     assert found.knee is None and found.sentence.startswith("Flat")
     found = swept({8: 1.5, 16: 1.3, 32: 1.1, 64: 1.0})
-    assert found.knee == "cap=64" and "sweep further" in found.sentence
+    assert found.knee == "cap=64" and "sweep larger values" in found.sentence
     found = swept({32: 1.0, 64: 1.2, 128: 1.4})
     assert found.knee == "cap=32" and "the least value" in found.sentence
 
@@ -61,11 +61,11 @@ def test_sweep_shares_the_error_rate_out() -> None:
 
 
 def test_worse_is_a_loss_that_is_shown_and_worth_speaking_of() -> None:
-    found = swept({48: 1.0, 8: 1.005, 16: 1.5})  # half a per cent is shown, and is below the threshold of 1 %
+    found = swept({48: 1.0, 8: 1.005, 16: 1.5})  # half a per cent is significant, but below the threshold of 1 %
     assert found.best == found.base == "cap=48"
     assert [each.worse for each in found.points] == [False, False, True]
     assert [each.loss for each in found.points] == pytest.approx([0, 0.5, 50], abs=0.4)
-    wild = {"cap=48": near(1.0, 1), "cap=8": [1.0, 3.0, 0.4] * 3 + [3.0]}  # much worse on the mean, and not shown
+    wild = {"cap=48": near(1.0, 1), "cap=8": [1.0, 3.0, 0.4] * 3 + [3.0]}  # much worse on average, but not significant
     made = make_experiment(wild, points=[{"cap": "48"}, {"cap": "8"}])
     other = sweep.analyse(made, "cap=48").points[1]
     assert other.loss > 1 and not other.worse
@@ -97,7 +97,7 @@ def test_which_value_is_the_default() -> None:
 def test_sweep_command(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
     arguments = ["--option", "refill_count", "--values", "16,64,128", "--metric", "ops=(.*)", "--runs", "3"]
     done = hakmem("sweep", *arguments, "--", "sh", "-c", PRINTER)
-    assert "sweep further" in done.stdout and "32 base" in done.stdout
+    assert "sweep larger values" in done.stdout and "32 base" in done.stdout
     arguments += ["--option", "l2_ring_cap", "--values", "24,48", "--json", "--out", "grid.jsonl"]
     document = json.loads(hakmem("sweep", *arguments, "--", "sh", "-c", PRINTER).stdout)
     assert len(document["sweep"]["points"]) == 8
@@ -113,7 +113,10 @@ def test_sweep_command(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> 
         (["--option", "refill_count", "--values", "2,many"], "is not a number"),
         (["--option", "refill_count"], "0 times --values"),
         (["--values", "1"], "0 times --option"),
-        (["--with", "alloc:system", "--option", "refill_count", "--values", "2"], "over options of HAKMEM"),
+        (
+            ["--with", "alloc:system", "--option", "refill_count", "--values", "2"],
+            "only options of HAKMEM can be swept",
+        ),
     ],
 )
 def test_sweep_mistakes(hakmem_library: Path, hakmem: Hakmem, arguments: list[str], part: str) -> None:
@@ -196,7 +199,7 @@ def test_sweep_page_marks_the_knee(tmp_path: Path) -> None:
 
 
 def empty_tree(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Has records written into an otherwise empty tree; returns their folder."""
+    """Redirects records into an otherwise empty tree; returns their folder."""
     records = root / decision_record.FOLDER
     records.mkdir(parents=True)
     monkeypatch.setattr(decision_record, "tree", lambda: root)
@@ -245,7 +248,7 @@ def test_record_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for page in (path, part):
         for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
             assert (page.parent / link).is_file()
-    with pytest.raises(LabError, match="written already"):
+    with pytest.raises(LabError, match="exists already"):
         decision_record.check_free("0042-many-things/one")
     with pytest.raises(LabError, match="the number is taken"):
         decision_record.check_free("0042-many-things")
@@ -293,7 +296,8 @@ def test_a_record_names_no_folder_of_results(tmp_path: Path, monkeypatch: pytest
     plan = made.head.plan.model_copy(update={"typed": shlex.join(["hakmem", "ab", *out, *rest])})
     made = made.model_copy(update={"head": made.head.model_copy(update={"plan": plan})})
     path = decision_record.write("0042-b", made, verdict.compare(made, "A", "B"))
-    assert "\n```\nhakmem ab --runs 10 -- bench --out x\n```\n" in path.read_text()
+    commands = "hakmem ab --runs 10 -- bench --out x\nhakmem report bench/runs/0042-b.json"
+    assert f"\n```\n{commands}\n```\n" in path.read_text()
     kept = results.from_document((tmp_path / "bench/runs/0042-b.json").read_text(), "it")
     assert kept.head.plan.typed == "hakmem ab --runs 10 -- bench --out x"
     assert kept.runs == made.runs
@@ -332,7 +336,7 @@ def test_compare_shows_the_metric_that_was_asked_for() -> None:
 def test_compare_names_no_winner_without_evidence() -> None:
     noisy = {label: list(np.exp(np.random.default_rng(seed).normal(0, 1.5, 4))) for seed, label in enumerate("abc")}
     found = allocator_comparison.analyse(make_experiment(noisy))
-    assert "Nobody is the fastest beyond doubt" in found.sentence and "level with" in found.sentence
+    assert "No allocator is clearly the fastest" in found.sentence and "level with" in found.sentence
     clear = {"a": near(1.0, 1), "b": near(0.5, 2), "c": near(0.9, 3)}
     found = allocator_comparison.analyse(make_experiment(clear))
     assert found.sentence.startswith("b is the fastest.")
@@ -371,8 +375,8 @@ def test_compare_says_who_takes_the_least_memory() -> None:
 def test_compare_of_equals_and_of_one() -> None:
     same = allocator_comparison.analyse(make_experiment({"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0]}))
     assert same.sentence == (
-        "Nobody is the fastest beyond doubt: a is level with b. "
-        "Nobody takes the least memory beyond doubt: a is level with b."
+        "No allocator is clearly the fastest: a is level with b. "
+        "No allocator clearly takes the least memory: a is level with b."
     )
     assert allocator_comparison.analyse(make_experiment({"a": [1.0, 2.0]})).sentence == "a is the only one that ran."
     with pytest.raises(LabError, match="no round is complete"):
@@ -386,7 +390,7 @@ def test_compare_corrects_for_the_number_of_allocators() -> None:
     assert allocator_comparison.analyse(two).sentence.startswith("b is the fastest.")
     three = make_experiment({"a": [1.0] * 4, "b": best, "c": [2.0] * 4})
     said = allocator_comparison.analyse(three).sentence
-    assert said.startswith("Nobody is the fastest beyond doubt: b is level with a.")
+    assert said.startswith("No allocator is clearly the fastest: b is level with a.")
 
 
 @pytest.mark.parametrize("problem", [LabError("cannot write x", "Choose another."), OSError(28, "No space left")])
@@ -417,7 +421,7 @@ def test_the_verdict_comes_before_a_page_that_cannot_be_written(
     assert done.returncode in (0, 3, 4)
     assert "cannot write" in done.stderr and "results" in done.stdout
     assert any(
-        word in done.stdout for word in ("GO", "INCONCLUSIVE", "beyond doubt", "has the highest", "sweep", "Flat")
+        word in done.stdout for word in ("GO", "INCONCLUSIVE", "No allocator", "has the highest", "sweep", "Flat")
     )
 
 

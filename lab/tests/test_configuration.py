@@ -1,4 +1,4 @@
-"""Configurations: what is understood, and what is said about the rest."""
+"""Configurations: what is accepted, and the errors for everything else."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_where_the_library_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert libhakmem.find() == tmp_path / "libhakmem.so"
     with pytest.raises(LabError, match="--library"):
         libhakmem.find(tmp_path / "nowhere.so")
-    with pytest.raises(LabError, match="does not tell its options"):
+    with pytest.raises(LabError, match="does not list its options"):
         libhakmem.options(tmp_path / "libhakmem.so")
 
 

@@ -1,5 +1,5 @@
-"""What commands print, wherever it goes: a full disk, an output without some letters, a log of a job, a narrow
-terminal; and users' own texts, which are printed as they are."""
+"""The output of commands on a full disk, in a limited encoding, in a job's log and on a narrow terminal; and users' own
+texts, which are printed unchanged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COMMANDS = (
 
 
 def hakmem_into(output: Path, folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """The command in an environment with nothing else, its output in a file."""
+    """Runs the command in an otherwise empty environment, with its output in a file."""
     (folder / "s.json").write_text(snapshot())
     with output.open("w") as file:
         return subprocess.run(
@@ -101,7 +101,7 @@ NAMES = (":x:", "a :warning: b", "[bold]no[/]", "ops=([a-z]+)", "a[red]b", "[/x]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_users_texts_are_printed_as_they_are(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    """No code of an emoji and no mark of a style is taken for one, in messages, tables and lines."""
+    """Emoji codes and style marks in texts are not interpreted, in messages, tables and lines."""
     console.complain(f"{name} is wrong", f"Give another than {name}.")
     console.remark(name)
     said = capsys.readouterr().err
@@ -155,7 +155,7 @@ def test_no_text_has_a_number_before_a_plural_by_itself() -> None:
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_help_breaks_lines_where_the_terminal_ends(hakmem: Hakmem, name: str) -> None:
-    """No paragraph has a short line in its middle, and an example that goes on in the next line says so."""
+    """No paragraph has a short line in its middle, and a continued example has a backslash."""
     text = next(iter(cli.build_app(name).registered_commands)).help or ""
     for paragraph in text.split("\n\n"):
         lines = [re.sub(r"\[/?bold\]", "", line).replace(r"\[", "[") for line in paragraph.split("\n")]
@@ -196,7 +196,7 @@ def test_a_long_example_is_one_that_a_shell_reads() -> None:
 
 
 def test_a_long_command_says_how_far_it_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line now and then, even while a single run takes long."""
+    """A line appears now and then, even during a single long run."""
     monkeypatch.setattr(progress, "FIRST_S", 0.2)
     with progress.of(8, "runs") as tell:
         time.sleep(0.3)
@@ -217,7 +217,7 @@ def test_a_long_command_says_how_far_it_is(capsys: pytest.CaptureFixture[str], m
 
 @pytest.mark.usefixtures("hakmem_library")
 def test_an_experiment_says_so_off_a_terminal(tmp_path: Path) -> None:
-    code = "from hakmem_lab import cli, progress; progress.FIRST_S = 0.1; cli.main()"
+    code = "from hakmem_lab import cli; from hakmem_lab.terminal import progress; progress.FIRST_S = 0.1; cli.main()"
     plan = ("ab", "--a", "", "--b", "", "--runs", "2", "--warmup", "0", "--no-noise-check", "--", "sleep", "0.5")
     for words in (plan, (*plan[:-3], "--param", "t=0.5,0.6", "--", "sleep", "{t}")):
         done = subprocess.run(

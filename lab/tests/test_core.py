@@ -1,5 +1,5 @@
-"""Core dumps: what `hakmem stats` and `hakmem block` say of a dead process is what they said of the live one, what the
-library itself says, and what the program knows; and a core that cannot be read is refused in so many words."""
+"""Core dumps: `hakmem stats` and `hakmem block` say the same of a dead process as of the live one, as the library
+itself and as the program; and a core that cannot be read is refused with a reason."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ MODES: dict[str, dict[str, str]] = {
     "hardened": {"HAKMEM_HARDEN": "1"},
     "sampled": {"HAKMEM_SAMPLE_GUARDS": "1"},
 }
-WHOLE = "its seal and its slack are whole"
-OVERRUN = "its slack is not whole: something was written past its end"
+WHOLE = "its seal and its slack are intact"
+OVERRUN = "its slack is damaged: something was written past its end"
 
 # By mode and name: the state, the size, and notes that must be among the area's.
 EXPECTED: dict[str, dict[str, tuple[str, int | None, list[str]]]] = {
@@ -67,18 +67,18 @@ EXPECTED: dict[str, dict[str, tuple[str, int | None, list[str]]]] = {
         "sealed": ("live", 64, [WHOLE]),
         "huge_sealed": ("live", (3 << 20) + 4096, [WHOLE]),
         "overrun": ("live", 64, [OVERRUN]),
-        "smashed": ("live", 64, ["its seal is broken: something was written behind the block, or over all of it"]),
+        "smashed": ("live", 64, ["its seal is broken: something was written past its end, or over all of it"]),
         "quarantined": ("quarantined", 112, []),
-        "written": ("quarantined", 224, ["it is not clear: it was written after it was freed"]),
+        "written": ("quarantined", 224, ["it is not cleared: it was written to after it was freed"]),
         "zero_size": ("live", 0, []),
         "zero_size_freed": ("freed", 0, []),
         "zero_size_never": ("never", 0, []),
     },
     "sampled": {
-        "sampled": ("live", 100, ["its slack is whole"]),
+        "sampled": ("live", 100, ["its slack is intact"]),
         "sampled_behind": ("guard", None, []),
         "sampled_overrun": ("live", 33, [OVERRUN]),
-        "sampled_freed": ("freed", 200, ["its pages are gone: what touches it faults"]),
+        "sampled_freed": ("freed", 200, ["its pages are inaccessible: an access to it faults"]),
     },
 }
 ASKED = {"sealed": 50, "huge_sealed": (3 << 20) + 5, "overrun": 41, "sampled": 100}
@@ -91,7 +91,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Remains:
-    """One run of the program: what was asked while it lived, then its cores."""
+    """One run of the program: the answers while it lived, then its cores."""
 
     def __init__(self, subject: Subject) -> None:
         self.places, self.pid, self.folder = subject.places, subject.pid, subject.folder
@@ -164,14 +164,14 @@ def test_every_state(remains: tuple[str, Remains], by: str) -> None:
     expect_verdicts(mode, of.live)
     blocks = Blocks(Dead(core_of(of, by)))
     found = {name: blocks.at(place) for name, place in of.places.items()}
-    # gcore (gdb 13) gives up a mapping at its first guard page: the blocks' bytes are not there then.
+    # gcore (gdb 13) truncates a mapping at its first guard page, so the blocks' bytes are missing.
     expect_verdicts(mode, found, contents=by == "kernel" or mode != "hardened")
     if by == "kernel":
         assert found == of.live
 
 
 def test_gcore_of_spans_without_guards(known: Path, tmp_path: Path) -> None:
-    """What docs/lab.md promises where gcore stops at guard pages: without those of spans, small blocks are whole."""
+    """As docs/lab.md says of gcore and guard pages: without those of spans, small blocks are complete."""
     more = {"HAKMEM_HARDEN": "canary,zero,random,regions,zero_size"}
     with waiting(known, "hardened", tmp_path, more=more) as subject:
         blocks = Blocks(Dead(subject.gcore()))
@@ -185,11 +185,11 @@ def test_purged_pages(known: Path, tmp_path: Path) -> None:
         blocks = Blocks(Live(subject.pid))
         purged, beside = (blocks.at(subject.places[name]) for name in ("purged", "beside"))
     assert (purged.state, beside.state, beside.notes) == ("in_span", "live", ())
-    assert purged.notes == ("it lies in pages that went back to the system, as far as no other block shares them",)
+    assert purged.notes == ("its pages went back to the system, except those that it shares with other blocks",)
 
 
 def test_whose(plain: Remains) -> None:
-    """Heaps have their threads, parked ones none, and who holds a block may be another than whose it is."""
+    """Heaps have threads, parked ones none, and the heap that holds a block may not be its owner."""
     blocks = Blocks(Dead(plain.cores["kernel"]))
     areas = {name: blocks.at(place) for name, place in plain.places.items()}
 
@@ -219,7 +219,7 @@ def test_neighbours_and_offsets(plain: Remains) -> None:
     assert blocks.at(root["metadata"]).state == "tables"
     assert blocks.at(root["heaps"] + blocks.number["heap_stride"] + 64).notes == ("in heap 1 itself",)
     assert blocks.at(blocks.top).state == "beyond"
-    assert blocks.at(8).notes == ("it is NULL, or close to it",)
+    assert blocks.at(8).notes == ("it is NULL, or near it",)
     data = plain.places["data"]
     assert blocks.at(data).notes == (f"it is in {blocks.allocator.file_at(data)}",)
     assert blocks.allocator.file_at(data).endswith("/program")
@@ -242,7 +242,7 @@ def test_totals_are_those_of_the_live_process(remains: tuple[str, Remains], by: 
     done = hakmem("stats", "--map", "--json", path)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     dead, live = json.loads(done.stdout), json.loads(json.dumps(of.snapshot))
-    for name in ("process", "ledger", "ledger_by"):  # only the kernel knows, of the living
+    for name in ("process", "ledger", "ledger_by"):  # only the kernel knows it, and only while the process lives
         assert live.pop(name)
         assert name not in dead
     for row in live["classes"]:
@@ -289,7 +289,7 @@ def in_the_library_s_words(area: AddressRange, address: int) -> str:
 
 
 def test_walk_is_the_library_s_own(tmp_path: Path) -> None:
-    """Block for block, at its first and at its last byte; and the places between blocks."""
+    """Every block, at its first and its last byte, and the areas between blocks."""
     program = compile_c(tmp_path, SOURCE, "-DWITH_DESCRIPTION", *FLAVOURS["archive"])
     places = {"tail": "behind the last block of a slab of", "unused_slabs": "in a free slab"}
     seen: dict[str, int] = {}
@@ -300,7 +300,7 @@ def test_walk_is_the_library_s_own(tmp_path: Path) -> None:
             wanted = places.get(area.state)
             if not area.is_block and wanted is None:
                 continue
-            # Behind a freed huge block its run goes on.
+            # The run of a freed huge block extends beyond it.
             end = area.start + area.size if area.kind == "huge" and area.size else area.end
             for address in (area.start, end - 1):
                 subject.tell(f"{address:#x}\n")
@@ -316,7 +316,7 @@ def test_walk_is_the_library_s_own(tmp_path: Path) -> None:
 
 
 def test_a_core_lacks_nothing(remains: tuple[str, Remains]) -> None:
-    """No mapping of ours is left out of dumps, and the kernel's core has every byte of all of them."""
+    """No mapping of the library is excluded from dumps, and the kernel's core has every byte of them."""
     mode, of = remains
     assert of.mappings and all(" dd" not in flags for _, flags in of.mappings)
     dead = Dead(core_of(of, "kernel"))
@@ -410,7 +410,7 @@ def refused(message: str, advice: str, *arguments: object) -> None:
 
 
 def header(machine: int, bits: int = 64, big: bool = False) -> bytes:
-    """The head of a core dump that has nothing."""
+    """The header of an empty core dump."""
     order = ">" if big else "<"
     start = b"\x7fELF" + bytes([bits // 32, 2 if big else 1, 1]) + bytes(9)
     word = "Q" if bits == 64 else "I"
@@ -431,20 +431,26 @@ def test_cores_of_other_machines(tmp_path: Path, content: bytes, what: str) -> N
         pytest.skip("the words are those of x86-64")
     path = tmp_path / "core.1"
     path.write_bytes(content)
-    refused(f"{path} is a core dump of a process {what}", "Read it on a machine of its own kind.", "stats", path)
-    refused(f"{path} is a core dump of a process {what}", "Read it on a machine of its own kind.", "block", "1", path)
+    refused(f"{path} is a core dump of a process {what}", "Read it on a machine of the same kind.", "stats", path)
+    refused(f"{path} is a core dump of a process {what}", "Read it on a machine of the same kind.", "block", "1", path)
 
 
 def test_what_is_no_core(tmp_path: Path, known: Path) -> None:
     text = tmp_path / "text"
     text.write_text("hello\n")
-    refused(f"{text} is no core dump", "Give a core dump, or a process id.", "block", "0x10", text)
-    advice = "Give the core that it has left."
-    refused(f"{known} is a program or a library, no core dump", advice, "stats", known)
-    refused(f"{LIBRARY} is a program or a library, no core dump", advice, "block", "0x10", LIBRARY)
-    refused("0xzz is no address", "Give a number, such as 0x1b5801000040.", "block", "0xzz", text)
+    refused(f"{text} is not a core dump", "Give a core dump, or a process id.", "block", "0x10", text)
+    advice = "Give the core that it left."
+    refused(f"{known} is a program or a library, not a core dump", advice, "stats", known)
+    refused(f"{LIBRARY} is a program or a library, not a core dump", advice, "block", "0x10", LIBRARY)
+    refused("0xzz is not an address", "Give a number, such as 0x1b5801000040.", "block", "0xzz", text)
     missing = tmp_path / "missing"
-    refused(f"{missing}: No such file or directory", "Give a core dump that you may read.", "block", "1", missing)
+    refused(
+        f"{missing}: No such file or directory",
+        "Give a core dump that you have permission to read.",
+        "block",
+        "1",
+        missing,
+    )
 
 
 def test_core_without_the_library(known: Path, tmp_path: Path) -> None:
@@ -459,25 +465,23 @@ def test_cores_that_are_cut_off(plain: Remains, tmp_path: Path) -> None:
     whole = plain.cores["kernel"].read_bytes()
     parts = sorted(core.Core(plain.cores["kernel"]).memory, key=lambda part: part.offset)
     path = tmp_path / "core.cut"
-    room = "Take the core anew: with enough room on the disk, and no limit (ulimit -c unlimited)."
+    room = "Take a new core, with enough room on the disk and no limit (ulimit -c unlimited)."
     path.write_bytes(whole[:40])
-    refused(f"{path} is cut off, or no ELF file: its head cannot be read", "Take the core anew.", "stats", path)
+    refused(f"{path} is truncated or not an ELF file: its header cannot be read", "Take a new core.", "stats", path)
     middle = parts[len(parts) // 3].offset
     path.write_bytes(whole[:middle])
-    refused(
-        f"{path} is cut off after {middle} bytes, before the data in which HAKMEM would be found", room, "stats", path
-    )
+    refused(f"{path} is truncated after {middle} bytes, before the data that would show HAKMEM", room, "stats", path)
     last = parts[-2].offset + 1  # only the end of the stacks is missing
     path.write_bytes(whole[:last])
     done = hakmem("block", hex(plain.places["small"]), path)
     assert done.returncode == 0
-    assert done.stderr.startswith(f"hakmem: {path} is cut off after {last} bytes: ")
+    assert done.stderr.startswith(f"hakmem: {path} is truncated after {last} bytes: ")
     assert " bytes of memory are missing, in " in done.stderr
     assert "is the start of a block of 64 bytes, live" in done.stdout
 
 
 def test_memory_that_was_left_out(known: Path, tmp_path: Path) -> None:
-    """Bits of /proc/PID/coredump_filter: without bit 0 nothing can be said, with bit 2 the library's file is not
+    """Bits of /proc/PID/coredump_filter: without bit 0 nothing can be read, with bit 2 the library's file is not
     needed."""
     if not kernel_writes_here():
         pytest.skip("the kernel writes no cores here (core_pattern)")
@@ -489,8 +493,8 @@ def test_memory_that_was_left_out(known: Path, tmp_path: Path) -> None:
             Path(f"/proc/{subject.pid}/coredump_filter").write_text(hex(mask))
             paths[name] = subject.die(), subject.places["small"]
     refused(
-        f"{paths['none'][0]} leaves out the program's data, in which HAKMEM would be found",
-        "Bit 0 of /proc/PID/coredump_filter has to be set before the process dies; the kernel's default, 0x33, has it.",
+        f"{paths['none'][0]} lacks the program's data, in which HAKMEM would be found",
+        "Bit 0 of /proc/PID/coredump_filter must be set before the process dies; the kernel's default, 0x33, has it.",
         "stats",
         paths["none"][0],
     )
@@ -500,7 +504,7 @@ def test_memory_that_was_left_out(known: Path, tmp_path: Path) -> None:
     assert Blocks(Dead(paths["files"][0])).at(paths["files"][1]).state == "live"
     usual, small = paths["usual"]
     refused(
-        f"{usual} needs {library}, of which the process ran: No such file or directory",
+        f"{usual} needs {library}, from which the process ran: No such file or directory",
         "Give the file that ran, wherever it is now: --file PATH.",
         "block",
         hex(small),
@@ -512,7 +516,7 @@ def test_memory_that_was_left_out(known: Path, tmp_path: Path) -> None:
 
 
 def wrong_files(path: Path, known: Path, folder: Path) -> None:
-    """Files that are not the one that ran, given by hand."""
+    """--file with files that are not the one that ran."""
     advice = "Give the file that ran: --file PATH."
     dead = Dead(path, LIBRARY)
     tables = dead.root["tables"]
@@ -528,10 +532,10 @@ def wrong_files(path: Path, known: Path, folder: Path) -> None:
     refused(f"{other} is not the build that {path} ran on", advice, "stats", path, "--file", other)
     short = hakmem("stats", path, "--file", known)
     assert short.returncode == 1
-    assert f"{known} ends before what the core's process had of it at 0x" in short.stderr
+    assert f"{known} ends before the part that the process had mapped at 0x" in short.stderr
     assert short.stderr.splitlines()[-1] == f"        {advice}"
     refused(
-        f"--file: {folder} is no ELF file that can be read",
+        f"--file: {folder} is not an ELF file that can be read",
         "Give the library's file, or the program's.",
         "stats",
         path,
@@ -563,7 +567,7 @@ def test_another_layout_or_version(plain: Remains, tmp_path: Path) -> None:
 
     path = patched(plain, tmp_path / "core.newer", newer)
     refused(
-        f"{path} is of a HAKMEM whose figures have version 2; this lab reads 1",
+        f"{path} is from a HAKMEM whose tables have version 2; this lab reads 1",
         "Use the lab that came with that library.",
         "stats",
         path,
@@ -576,12 +580,12 @@ def test_a_library_that_does_not_say_how_blocks_lie(known: Path, tmp_path: Path)
     with waiting(known, "plain", tmp_path, more=MODES["plain"]) as subject:
         live = Live(subject.pid)
         del live.number["span_free"]
-        with pytest.raises(LabError, match="its library does not say how its blocks lie"):
+        with pytest.raises(LabError, match="its library does not describe the layout of its blocks"):
             Blocks(live)
 
 
 def test_a_large_core_is_not_loaded(plain: Remains, tmp_path: Path) -> None:
-    """64 GiB more of it cost nothing: only what is asked for is read."""
+    """64 GiB more cost nothing: only what is needed is read."""
     path = tmp_path / "core.large"
     content = bytearray(plain.cores["kernel"].read_bytes())
     path.write_bytes(content)

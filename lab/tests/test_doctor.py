@@ -1,4 +1,4 @@
-"""hakmem doctor: findings and exit statuses, of a child with the present environment and of running processes."""
+"""hakmem doctor: findings and exit statuses, for a child in the current environment and for running processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_all_is_well() -> None:
     found = findings()
     (loaded,) = about(found, "loaded")
     assert loaded.level == "ok" and str(LIBRARY) in loaded.text and "0." in loaded.text
-    assert "all have their defaults" in about(found, "options")[0].text
+    assert "all have their default values" in about(found, "options")[0].text
     topics = {each.about for each in found}
     assert {
         "capacities",
@@ -61,7 +61,7 @@ def test_mistakes_are_warnings() -> None:
     found = findings(HAKMEM_REFIL_COUNT="3", HAKMEM_LIMIT="abc", HAKMEM_CONF="foo:1")
     warned = [each.text for each in about(found, "option") if each.level == "warn"]
     assert any("HAKMEM_REFIL_COUNT is not an option; did you mean HAKMEM_REFILL_COUNT?" in text for text in warned)
-    assert any("HAKMEM_LIMIT=abc was not taken; 0 is in force" in text for text in warned)
+    assert any("HAKMEM_LIMIT=abc was not accepted; 0 is in force" in text for text in warned)
     assert any("option foo is not known" in text for text in warned)
     assert len(warned) == 3
     findings("--strict", status=1, HAKMEM_REFIL_COUNT="3")
@@ -140,12 +140,12 @@ WAITS = '#include <stdio.h>\nint main(void) { puts("ready"); fflush(stdout); get
 
 
 def test_another_malloc_beside(tmp_path: Path) -> None:
-    """What matters is which one the dynamic linker finds first."""
+    """The one that the dynamic linker finds first counts."""
     other = compile_c(tmp_path, OTHER, "-shared", "-fPIC", name="libjemalloc.so.2")
     linked = compile_c(tmp_path, WAITS, "-Wl,--no-as-needed", str(other))
     with running(linked) as child:
         (finding,) = about(findings(child.pid), "other mallocs")
-    assert (finding.level, finding.advice) == ("ok", "") and "behind HAKMEM, which serves" in finding.text
+    assert (finding.level, finding.advice) == ("ok", "") and "after HAKMEM, which serves" in finding.text
     with running(linked, preload=None, more={"LD_PRELOAD": f"{other} {LIBRARY}"}) as child:
         (finding,) = about(findings(child.pid), "other mallocs")
     assert finding.level == "warn" and "libjemalloc.so.2 is loaded too, and serves before HAKMEM" in finding.text
@@ -158,7 +158,7 @@ def test_another_malloc_beside(tmp_path: Path) -> None:
 
 def test_deep_binding(tmp_path: Path) -> None:
     (finding,) = about(findings(), "deep binding")
-    assert finding.level == "ok" and "RTLD_DEEPBIND is taken away" in finding.text
+    assert finding.level == "ok" and "RTLD_DEEPBIND is removed" in finding.text
     (finding,) = about(findings(HAKMEM_KEEP_DEEPBIND="1"), "deep binding")
     assert finding.level == "warn" and "HAKMEM_KEEP_DEEPBIND" in finding.advice
     linked = compile_c(

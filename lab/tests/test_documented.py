@@ -1,4 +1,5 @@
-"""The commands of hakmem on the pages: each exists with its options; each in a block is run and does as it shows."""
+"""The commands of hakmem on the pages: each exists with its options; each one in a block is run and behaves as
+shown."""
 
 from __future__ import annotations
 
@@ -70,9 +71,9 @@ for _ in range(50):
 
 @dataclass(frozen=True)
 class Example:
-    """What stands for the names and amounts of a command, which exit statuses it may have, and what it prints.
+    """Replacements for the names and amounts in a command, its possible exit statuses, and its output.
 
-    `says` stands in its output and, where the page shows an output, there as well.
+    `says`: texts in its output and, if the page shows an output, on the page.
     """
 
     instead: tuple[tuple[str, str], ...] = ()
@@ -154,7 +155,7 @@ EXAMPLES = {
     "hakmem profile --diff before.heap after.heap": Example(),
 }
 
-# Commands on what is not here, and who runs them.
+# Commands on things that are missing here, and the tests that run them.
 ELSEWHERE = {
     "hakmem block 0x16a43b001b83 core": "lab/tests/test_core.py",
     "hakmem run -- ffmpeg -i in.mkv out.mp4": "bench/recipes/works.py",
@@ -237,7 +238,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(compiled: Path, tmp_path: Path, hakmem_library: Path) -> Path:
-    """A folder with all that the commands name."""
+    """A folder with everything that the commands name."""
     for name, target in (("out/release", hakmem_library.parent), ("demo", TREE / "demo"), ("program", compiled)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).symlink_to(target)
@@ -253,7 +254,7 @@ def free_port() -> int:
 
 
 def plain(text: str) -> str:
-    """A text as it is in any width."""
+    """A text independent of its width."""
     return re.sub(r"\s+", " ", text)
 
 
@@ -262,7 +263,7 @@ Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def shell(place: Path) -> Shell:
-    """Runs a line as a person types it, in that folder."""
+    """Runs a line as a user types it, in that folder."""
     (place / "bin").mkdir()
     command = place / "bin" / "hakmem"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hakmem_lab "$@"\n')

@@ -139,7 +139,7 @@ def test_until_decided_decides_and_saves_runs() -> None:
 
 
 def test_a_plain_interval_at_every_look_would_not_do() -> None:
-    """The reason for the wider intervals: this simulation does see the error of looking often."""
+    """The reason for the wider intervals: the simulation detects the error of repeated looks."""
     random = np.random.default_rng(5)
     a, b = seconds(random, LOOKS[-1], 0.0, 5.0, "none")
     at_looks = [verdicts(a[:, :look], b[:, :look]) for look in LOOKS]
@@ -148,7 +148,7 @@ def test_a_plain_interval_at_every_look_would_not_do() -> None:
 
 
 def test_a_percentile_bootstrap_at_ten_rounds_would_not_do() -> None:
-    """The reason for Student's interval: this simulation does see that a percentile bootstrap is too narrow."""
+    """The reason for Student's interval: the simulation detects that a percentile bootstrap is too narrow."""
     random = np.random.default_rng(6)
     gains = random.normal(0.0, 0.05, (EXPERIMENTS, 10))
     picks = random.integers(0, 10, (500, 10))

@@ -1,4 +1,4 @@
-"""Verdicts for other programs: their forms, and what has to be escaped in each."""
+"""Verdicts in other formats, and the escaping that each needs."""
 
 from __future__ import annotations
 

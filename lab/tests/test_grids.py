@@ -1,4 +1,4 @@
-"""What `hakmem sweep` and `hakmem compare` make of their command lines, without running anything."""
+"""`hakmem sweep` and `hakmem compare` and their command lines, without running anything."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conftest import make_experiment
 
 
 class Ran:
-    """A session that has run."""
+    """A finished session."""
 
     def __init__(self, made: Experiment, path: Path) -> None:
         self.experiment, self.path, self.ran = made, path, 0
@@ -37,7 +37,7 @@ class Ran:
 
 @pytest.fixture
 def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What experiments are begun or resumed with, then their session, then what is concluded with."""
+    """Records the arguments with which experiments begin or resume, and conclude."""
     found: list[Any] = []
     session = Ran(make_experiment({"a": [1.0], "b": [1.0]}), tmp_path / "r.jsonl")
 
@@ -88,7 +88,7 @@ def test_a_grid_is_every_combination(hakmem_library: Path) -> None:
     for names, lists in (([], []), (options, ["1"]), ([*options, "thp"], ["1", "2", "3"]), (["thp"], [])):
         said = refused(lambda n=names, v=lists: sweep.grid(n, v, "", hakmem_library))
         assert said == f"{len(names)} times --option and {len(lists)} times --values"
-    assert "is over options of HAKMEM" in refused(
+    assert "only options of HAKMEM can be swept" in refused(
         lambda: sweep.grid(["thp"], ["never"], "alloc:system", hakmem_library)
     )
     assert refused(lambda: sweep.grid(["refill_cout"], ["1"], "", hakmem_library)).startswith("--option refill_cout")
@@ -136,7 +136,7 @@ def test_the_end_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[s
     if failed:
         made.failures.append(Failure(round=1, label="c", problem="exit status 1", said="its words"))
         made.runs = [run for run in made.runs if run.label != "c"]
-    made.failures.append(Failure(round=2, label="a", problem="exit status 7", said=""))  # and was made again
+    made.failures.append(Failure(round=2, label="a", problem="exit status 7", said=""))  # and was repeated
     forms = {"junit": tmp_path / "v.xml", "markdown": tmp_path / "v.md", "csv": tmp_path / "v.csv"}
     for as_json in (True, False):
         session = Ran(made, tmp_path / "r.jsonl")
@@ -154,14 +154,14 @@ def test_the_end_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[s
         else:
             assert "b is the fastest." in " ".join(said.split()) and "results: " in said
             assert ("exit status 1" in said) == failed
-            assert "runs failed and was made again, 1 of a: a in round 2, exit status 7." in " ".join(said.split())
+            assert "runs failed and was repeated, 1 of a: a in round 2, exit status 7." in " ".join(said.split())
     suites = ElementTree.parse(forms["junit"]).getroot()
     assert (suites.get("failures"), suites.get("errors")) == ("0", str(int(failed)))
     found = {(each.get("classname"), each.get("name")) for each in suites.iter("testcase")}
     assert found >= {("wall time, s", "c"), ("wall time, s", "b"), ("peak memory, MiB", "b")}
     text = forms["markdown"].read_text()
     assert text.startswith("### ERROR: " if failed else "### COMPARE: ") and ("its words" in text) == failed
-    assert "| a | wall time, s | | |  | BASE |" in text and "\nb is the fastest. Nobody takes" in text
+    assert "| a | wall time, s | | |  | BASE |" in text and "\nb is the fastest. No allocator clearly takes" in text
     assert (tmp_path / "r.html").is_file()
     (tmp_path / "other.html").unlink(missing_ok=True)
     if not failed:

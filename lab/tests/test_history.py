@@ -1,4 +1,4 @@
-"""Results over commits: change points where there are some, and none where there are none."""
+"""Results over commits: real change points are found, and no others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_change_is_found_where_it_is() -> None:
 
 
 def test_without_a_change_few_are_found() -> None:
-    """The division errs at the rate that it states, whatever the noise: normal, with outliers, skewed."""
+    """The stated error rate holds for any noise: normal, with outliers, skewed."""
     chance = np.random.default_rng(2)
     normal, outliers = chance.normal(0, 1, (200, 20)), chance.standard_t(2, (200, 20))
     for rows in (normal, outliers, np.exp(normal)):
@@ -43,7 +43,7 @@ def test_too_few_points_say_nothing() -> None:
 
 
 def over_commits(count: int = 12, since: int = 6) -> list[tuple[str, Experiment]]:
-    """Experiments, newest first, of which those from `since` on are 5 % slower."""
+    """Experiments, newest first; those from `since` on are 5 % slower."""
     made = []
     for number in range(count):
         slower = 1.05 if number >= since else 1.0

@@ -24,7 +24,7 @@ from hakmem_lab.target.configuration import parse
 from hakmem_lab.terminal.errors import LabError
 from tests.conftest import Hakmem, make_experiment
 
-# Prints a figure that depends on an option, and sets a little noise on it.
+# Prints a figure that depends on an option, with a little noise.
 PRINTER = 'echo "ops=$(( ${HAKMEM_REFILL_COUNT:-32} * 1000 + $(date +%N | cut -c 1-2 | sed s/^0//) ))"'
 
 
@@ -49,7 +49,7 @@ def test_rounds_are_interleaved_in_random_order(hakmem_library: Path, tmp_path: 
     assert all(sorted(order) == ["A", NOISE, "B"] for order in orders)
     assert len(set(orders)) > 2
     assert orders == [tuple(session.order(number)) for number in range(1, 21)]  # the seed alone decides
-    assert len(found.rounds()) == 20  # the warm-up is kept, and does not count
+    assert len(found.rounds()) == 20  # the warm-up is saved, but does not count
 
 
 def test_a_failing_program_names_its_configuration_and_keeps_the_rest(hakmem_library: Path, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_failing_program_names_its_configuration_and_keeps_the_rest(hakmem_lib
 
 
 def flaky(*numbers: int) -> list[str]:
-    """A program that fails in these of its runs."""
+    """A program that fails in the given runs."""
     fails = "|".join(map(str, numbers)) or "none"
     return ["sh", "-c", f"echo >>n; case $(wc -l <n) in {fails}) echo out of luck >&2; exit 9;; esac; {PRINTER}"]
 
@@ -74,8 +74,8 @@ def test_a_failed_run_is_made_again_and_counted(hakmem_library: Path, hakmem: Ha
     common += ["--markdown", "v.md", "--seed", "3", "--out", "r.jsonl"]
     done = hakmem("ab", *common, "--retries", "2", "--", *flaky(4, 7, 8))
     said, told = (" ".join(each.split()) for each in (done.stdout, done.stderr))
-    assert "GO" in said and "3 of 13 runs failed and were made again, " in said
-    assert told.count("exit status 9; it is run again (1 of 2)") == 2 and told.count("again (2 of 2)") == 1
+    assert "GO" in said and "3 of 13 runs failed and were repeated, " in said
+    assert told.count("exit status 9; it is repeated (1 of 2)") == 2 and told.count("repeated (2 of 2)") == 1
     found = results.load(tmp_path / "r.jsonl")
     assert len(found.failures) == 3 and not found.failed() and len(found.rounds()) == 4
     assert found.retried() in said and found.retried().rstrip(".") in (tmp_path / "v.md").read_text()
@@ -97,7 +97,7 @@ def test_retries_are_bounded_and_an_error_is_in_each_form(hakmem_library: Path, 
     assert document["error"]["message"].endswith("in round 1: exit status 9") and document["error"]["status"] == 1
     assert document["files"] == {"junit": "v.xml"} and "--retries N" in done.stderr
     done = hakmem("ab", "--junit", "w.xml", "--a", "", "--b", "", "--", "/nowhere/bench", status=1)
-    assert "no such program" in (tmp_path / "w.xml").read_text()  # what never began is an error too
+    assert "no such program" in (tmp_path / "w.xml").read_text()  # a program that cannot start is an error too
     done = hakmem("compare", "--junit", "c.xml", "--alloc", "system", "--", "true", status=1)
     assert "at least two allocators" in (tmp_path / "c.xml").read_text()
 
@@ -124,11 +124,11 @@ def test_what_was_made_again_after_a_resume_is_no_failure(hakmem_library: Path, 
 def test_compare_and_sweep_make_a_failed_run_again(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
     common = ["--metric", "ops=(.*)", "--runs", "2", "--retries", "1"]
     done = hakmem("compare", "--alloc", "system,hakmem", *common, "--junit", "c.xml", "--", *flaky(3))
-    assert "1 of 7 runs failed and was made again" in " ".join(done.stdout.split())
+    assert "1 of 7 runs failed and was repeated" in " ".join(done.stdout.split())
     assert ' errors="0"' in (tmp_path / "c.xml").read_text()
     (tmp_path / "n").unlink()
     done = hakmem("sweep", "--option", "refill_count", "--values", "16,64", *common, "--", *flaky(5))
-    assert "1 of 10 runs failed and was made again" in " ".join(done.stdout.split())
+    assert "1 of 10 runs failed and was repeated" in " ".join(done.stdout.split())
 
 
 def test_static_programs_are_refused(hakmem_library: Path, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_resume_refuses_another_kind_and_another_build(hakmem_library: Path, hak
     digest = session.experiment.head.series[0].digest
     path.write_text(path.read_text().replace(digest, "0" * 12))
     done = hakmem("ab", "--resume", str(path), status=1)
-    assert "no longer what it was" in done.stderr
+    assert "has changed" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_results_survive_being_written_and_read(tmp_path: Path) -> None:
 
 
 def test_kept_results_are_read_and_written_as_they_are() -> None:
-    """A field that is renamed in the code keeps its name in files: the decision records come out alike."""
+    """A field renamed in the code keeps its name in files, so decision records stay the same."""
     tree = libhakmem.source_tree()
     assert tree is not None
     kept = sorted((tree / "bench" / "runs").glob("*/*.json"))

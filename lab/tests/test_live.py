@@ -16,7 +16,7 @@ from hakmem_lab.target import libhakmem
 from hakmem_lab.terminal.errors import LabError
 from tests.inside import LIBRARY, NOBODY, PROGRAM, as_user, clean_environment, compile_c, hakmem, running
 
-# By the kernel, and moved by the look inside itself.
+# The kernel's figures, which the look itself changes.
 MOVING = {"process.minor_faults", "process.peak_rss_bytes"}
 
 
@@ -86,7 +86,7 @@ def test_ledger_is_that_of_inside(program: Path) -> None:
     assert abs(found["free_in_slabs"] - free) <= 64 << 10
     for name in ("live", "cached"):
         assert abs(found[name] - inside[f"ledger.{name}"]) <= 64 << 10, name
-    assert found["huge"] == 2 << 20  # what was touched of 3 MiB
+    assert found["huge"] == 2 << 20  # the touched part of 3 MiB
 
 
 def test_options_are_those_of_hak_option_next(program: Path) -> None:
@@ -139,7 +139,7 @@ def test_deleted_library(tmp_path: Path, program: Path) -> None:
         copy.unlink()
         try:
             assert Live(process.pid).file == f"{copy} (deleted)"
-        except LabError as error:  # the kernel gives such files to root alone
+        except LabError as error:  # only root may open such files
             assert os.geteuid() != 0 and "deleted or replaced" in error.message
 
 

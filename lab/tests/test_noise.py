@@ -1,4 +1,4 @@
-"""Whether the machine was busy, and what processor time may decide then."""
+"""Detecting a busy machine, and what processor time decides on one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUIET = MachineLoad(others=0.0, stolen=0.0, waiting=0.0, mhz=3000.0)
 
 
 def disturbed(b: float, seed: int, spread: float = 0.2, beside: MachineLoad | None = None) -> Experiment:
-    """A and B by processor time as they are, by wall time twice as long with so much noise."""
+    """A and B with true processor times, and wall times twice as long with noise."""
     made = make_experiment({"A": near(1.0, seed), "B": near(b, seed + 1), NOISE: near(1.0, seed + 2)})
     chance = np.random.default_rng(seed)
     for run in made.runs:
@@ -32,7 +32,7 @@ def disturbed(b: float, seed: int, spread: float = 0.2, beside: MachineLoad | No
 def test_a_quiet_machine_is_not_called_busy() -> None:
     assert not noise.look(disturbed(1.0, 1, beside=QUIET)).busy
     assert not noise.look(make_experiment({"A": near(1.0, 1), "B": near(1.0, 2)})).busy  # nothing was recorded
-    # One processor of many is free for the program, whatever the others do.
+    # One of several processors is free for the program.
     many = disturbed(1.0, 1, spread=0.0, beside=MachineLoad(others=1.0, stolen=0.0))
     many.head.machine.cpus = 8
     assert not noise.look(many).busy
@@ -89,7 +89,7 @@ def test_wall_time_that_disagrees_keeps_the_verdict_open() -> None:
 
 
 def busy_and_wide() -> Experiment:
-    """B takes a tenth less of processor time; wall time says +40 % and nothing for sure."""
+    """B takes a tenth less processor time; by wall time the gain is +40 % and uncertain."""
     made = disturbed(0.9, 10, spread=0.5)
     a, b = (np.mean(np.log([run.wall_s for run in made.runs if run.label == label])) for label in "AB")
     for run in made.runs:
@@ -99,7 +99,7 @@ def busy_and_wide() -> Experiment:
 
 
 def test_the_metric_that_decided_stands_first(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody is told that wall time agrees where it says +40 %: its figure stands last, as one that does not decide."""
+    """No output claims that wall time agrees if it says +40 %: its figure comes last, as one that does not decide."""
     made = busy_and_wide()
     found = verdict.compare(made, "A", "B")
     assert found.verdict == "GO" and found.decided_by == "cpu"
@@ -145,13 +145,13 @@ def test_wall_time_that_decides_a_comparison_stands_first() -> None:
     for run in against.runs:
         if run.label == "B":
             run.wall_s = run.value = run.wall_s * 1.108
-    assert "Nobody takes the least processor time" in allocator_comparison.analyse(against).sentence
+    assert "No allocator clearly takes the least processor time" in allocator_comparison.analyse(against).sentence
 
 
-def test_without_a_gain_hardly_anybody_wins_on_a_busy_machine() -> None:
+def test_without_a_gain_hardly_any_allocator_wins_on_a_busy_machine() -> None:
     """The two metrics share the error rate: of 300 comparisons of equals at most 5 % have a winner."""
     said = [allocator_comparison.analyse(disturbed(1.0, seed)).sentence for seed in range(0, 3000, 10)]
-    winners = sum(not each.startswith("Nobody") for each in said)
+    winners = sum(not each.startswith("No allocator") for each in said)
     assert winners <= 300 * 0.05 + 2 * (300 * 0.05 * 0.95) ** 0.5
 
 

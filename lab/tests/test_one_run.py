@@ -1,4 +1,4 @@
-"""Measuring one run: what is counted, what is said when it fails, and what is left behind."""
+"""Measuring one run: its figures, errors, and leftovers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_signal_is_named() -> None:
 
 
 def test_memory_is_the_programs_and_not_the_labs() -> None:
-    """A child started in the usual way would be shown with this interpreter's memory."""
+    """A child started in the usual way would show this interpreter's memory."""
     ballast = b"x" * (64 << 20)
     small = one_run.run(one_run.resolve(["true"]), dict(os.environ))
     assert 0 < small.peak_rss_bytes < 8 << 20
@@ -134,7 +134,7 @@ for _ in range(3):
 
 
 def test_daemons_end_with_the_run() -> None:
-    """They have sessions of their own, and parents that have ended."""
+    """They have their own sessions, and their parents have ended."""
     before = shutdown.children()
     for _ in range(8):
         outcome = one_run.run(one_run.resolve([sys.executable, "-c", DAEMON, "60"]), dict(os.environ))
@@ -297,7 +297,7 @@ def test_a_machine_that_lacks_what_starts_programs(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_launcher_has_no_environment_but_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is preloaded into the program must not be loaded into what starts it."""
+    """A library preloaded into the program must not be loaded into its launcher."""
     asked: list[dict[str, Any]] = []
     start = subprocess.Popen
 
@@ -366,7 +366,7 @@ def test_the_program_is_the_session_that_began_first(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(one_run, "_started_at", began.__getitem__)
     monkeypatch.setattr(os, "getsid", sessions.__getitem__)
     assert one_run._leader_among_new({9}) == 6
-    sessions.update({5: 2, 6: 2, 7: 2, 8: 2})  # nobody leads one, and none is what has just been started
+    sessions.update({5: 2, 6: 2, 7: 2, 8: 2})  # none has a leader, and none was just started
     with pytest.raises(one_run.RunFailed) as caught:
         one_run._leader_among_new({9})
     assert caught.value.message == "the started program was not found"

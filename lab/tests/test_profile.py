@@ -1,4 +1,4 @@
-"""hakmem profile and hakmem leaks, as a person runs them; the forms that they write, as their readers read them."""
+"""hakmem profile and hakmem leaks, as a user runs them; their file formats, as other tools read them."""
 
 from __future__ import annotations
 
@@ -114,17 +114,17 @@ def test_of_a_program_that_frees_all_the_peak_is_shown(tmp_path: Path) -> None:
     )
     subprocess.run([compiler, "-g", "-O1", "-fno-builtin", "p.c", "-o", "p"], cwd=tmp_path, check=True)
     done = hakmem("profile", "-o", tmp_path / "a.html", "--", tmp_path / "p")
-    said = r"6[45]\.\d MiB ± \S+ \S+ in use at the moment of the highest use, in 1 block\n"
+    said = r"6[45]\.\d MiB ± \S+ \S+ in use at the peak, in 1 block\n"
     assert re.match(said, done.stdout), done.stdout
     assert "holder (p.c:2)" in done.stdout
-    assert "hakmem: 0 B of all were in use at the end; --kind live shows them" in done.stderr
+    assert "hakmem: 0 B of these were in use at the end; --kind live shows them" in done.stderr
     assert '<option value="peak" selected>' in (tmp_path / "a.html").read_text()
     done = hakmem("profile", "--kind", "live", "--", tmp_path / "p")
-    assert done.stdout.startswith("0 B ± 0 B in use at the moment of the dump, in 0 blocks\n")
+    assert done.stdout.startswith("0 B ± 0 B in use at the time of the dump, in 0 blocks\n")
 
 
 def test_each_file_is_read_once_however_many_addresses_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a large program there are ten thousand addresses; to look into its file for each took a minute."""
+    """A large program has ten thousand addresses; reading its file for each took a minute."""
     from hakmem_lab.target import elf
 
     file = Path(sys.executable).resolve()
@@ -193,7 +193,7 @@ int main(void)
 
 @pytest.mark.parametrize("of", ["PLAIN", "HEAP"])
 def test_a_process_whose_requests_are_all_served_by_the_cache(tmp_path: Path, of: str) -> None:
-    """It takes no slow path, at which it would look for what is asked of it; afterwards it runs as before."""
+    """It never takes a slow path, where it would look for requests; afterwards it runs as before."""
     compiler = shutil.which("cc") or pytest.skip("no C compiler")
     (tmp_path / "hits.c").write_text(ONLY_HITS)
     subprocess.run([compiler, "-O1", "-fno-builtin", f"-D{of}", "hits.c", "-o", "hits"], cwd=tmp_path, check=True)
@@ -274,14 +274,14 @@ def test_who_keeps_pages_that_are_mostly_free(tmp_path: Path) -> None:
     assert "free but resident" in said
     document = json.loads((tmp_path / "a.json").read_text())
     total, live = (document["totals"][kind] for kind in ("pinned", "live"))
-    kept = 200_000 / 10 * 256 * 9  # of every 10 blocks 9 are free, and each page has one of the others
+    kept = 200_000 / 10 * 256 * 9  # 9 of every 10 blocks are free, and each page has one of the others
     assert 0.6 * kept < total["bytes"] < 1.2 * kept
     (first, *_) = sorted(document["stacks"], key=lambda each: -each["pinned"]["bytes"])
     assert first["frames"][0]["name"] == "survivor"
     assert first["pinned"]["bytes"] > 0.9 * total["bytes"] and first["live"]["bytes"] < 0.25 * live["bytes"]
     assert b"pinned_space" in gzip.decompress((tmp_path / "a.pb.gz").read_bytes())
     page = (tmp_path / "a.html").read_text()
-    assert "this profile</span> at" in page and "highest use</span> at" in page
+    assert "this profile</span> at" in page and "peak</span> at" in page
 
 
 def test_what_a_site_pins() -> None:
@@ -298,7 +298,7 @@ def test_what_a_site_pins() -> None:
 
 
 def test_a_profile_outlives_its_process() -> None:
-    """It has been dumped already; what is pinned can no longer be known."""
+    """After the dump, pinned memory can no longer be determined."""
 
     class Ended:
         def snapshot(self) -> dict[str, Any]:
@@ -408,7 +408,7 @@ def test_estimates() -> None:
 
 
 def made(stacks: int, growth: bool = False) -> formats.Report:
-    """A report of so many distinct stacks."""
+    """A report with `count` distinct stacks."""
 
     def stack(place: int) -> tuple[Frame, ...]:
         names = ["main", *(f"f{level}_{place // 10**level % 10}" for level in range(5))]
@@ -433,7 +433,7 @@ def test_wrong_files_are_said(tmp_path: Path) -> None:
     (tmp_path / "x.heap").write_text("heap_v2/nonsense\n")
     done = hakmem("profile", "--diff", tmp_path / "x.heap", tmp_path / "x.heap")
     assert done.returncode == 1
-    assert "is no heap profile" in done.stderr
+    assert "is not a heap profile" in done.stderr
 
 
 @pytest.fixture(scope="module")

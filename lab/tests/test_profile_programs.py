@@ -156,7 +156,7 @@ def built(folder: Path, name: str, source: str, *command: str) -> int:
 
 
 def lost(folder: Path, place: str, line: int, least: int, *program: str | Path) -> None:
-    """The first leak that is shown has so many bytes, and its first frame in the program's own source is this one."""
+    """The first leak shown has this many bytes, and this is its first frame in the program's own source."""
     output = folder / "lost.json"
     command = [sys.executable, "-m", "hakmem_lab", "leaks", "--json", str(output), "--", *map(str, program)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
@@ -196,7 +196,7 @@ def test_a_python_extension(tmp_path: Path) -> None:
 
 
 def test_a_function_of_sqlite(tmp_path: Path) -> None:
-    """The shell and its library are stripped; what is lost was asked for three calls deep in them."""
+    """The shell and its library are stripped; the leak was allocated three calls deep in them."""
     compiler = shutil.which("cc") or pytest.skip("no C compiler")
     shell = shutil.which("sqlite3") or pytest.skip("no sqlite3")
     if not Path("/usr/include/sqlite3ext.h").is_file():
@@ -277,8 +277,8 @@ def memory_of(port: int) -> int:
 
 
 def test_the_story_of_sessions(redis: tuple[subprocess.Popen[bytes], int], tmp_path: Path) -> None:
-    """What docs/profiling.md tells: one field that is too long for a list makes a table of each session; it answers
-    though nothing but the clock has it work when the profile is asked for."""
+    """The story of docs/profiling.md: one field that is too long for a list makes a table of each session. The server
+    answers although only its timer runs when the profile is requested."""
     running, port = redis
     profiled: dict[str, dict[str, float]] = {}
     grown: dict[str, int] = {}
@@ -297,7 +297,7 @@ def test_the_story_of_sessions(redis: tuple[subprocess.Popen[bytes], int], tmp_p
                 sums[function] = sums.get(function, 0) + stack["live"]["bytes"]
         profiled[name] = sums
         ask(port, "CONFIG SET hash-max-listpack-value 256", "FLUSHALL SYNC")
-    # The server counts what blocks take, which is more than was asked for.
+    # The server counts rounded blocks, which are larger than requested.
     assert 0.5 * grown["table"] < profiled["table"]["hsetCommand"] < grown["table"]
     assert profiled["table"]["dictAdd"] > 0.5 * profiled["table"]["hsetCommand"]
     assert grown["list"] < 0.4 * grown["table"]

@@ -1,4 +1,4 @@
-"""Recordings: what they weigh, that nothing is lost between whole looks, a bound, a full disk, and their verdict."""
+"""Recordings: their size, completeness between full samples, a bound, a full disk, and their verdict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 def snapshots(count: int) -> Iterator[dict[str, Any]]:
-    """Of a heap of 100 MiB of which a little moves."""
+    """Samples of a heap of 100 MiB with little change."""
     now = figures()
     now["map"] = [
         {"kind": "in_slabs", "slabs": 32, "spans": [[each, 1, 64, 500, 1024] for each in range(32)], "dirty": 0}
@@ -45,7 +45,7 @@ def recorder(path: Path, most: int = recording_file.MOST_BYTES) -> recording_fil
 
 
 def write(path: Path, count: int, most: int = recording_file.MOST_BYTES) -> list[dict[str, Any]]:
-    """A recording with a look per second; returns what was seen."""
+    """Writes a recording with a sample per second; returns the samples."""
     into, seen = recorder(path, most), []
     for place, each in enumerate(snapshots(count)):
         into.add({"pid": 7, "time": 1000.0 + place, "snapshot": each}, place == 0)
@@ -144,7 +144,7 @@ def test_a_long_problem_keeps_the_first_lines_length() -> None:
 
 
 def look(at: float, **parts: int) -> Look:
-    """A look whose memory in MiB is this, and otherwise live."""
+    """A sample with this much memory in MiB, and the rest live."""
     now = figures()
     now["ledger"] = {name: parts.get(name, 0) * MIB for name in LEDGER}
     now["ledger"]["rss"] = sum(now["ledger"].values())
@@ -166,7 +166,7 @@ def test_the_verdict_is_of_the_peak_and_of_the_steady_part() -> None:
 def test_what_always_grows_is_not_steady() -> None:
     looks = [look(float(place), live=10 * 2**place) for place in range(12)]
     assert not inside.steady_part(looks)
-    assert "nowhere steady" in inside.recording_verdict("it", Recording(looks)).sentences[1]
+    assert "never steady" in inside.recording_verdict("it", Recording(looks)).sentences[1]
 
 
 @pytest.mark.parametrize("sizes", [[100, 105, 110, 111, 120, 100, 100], [100] * 5, [7, 100, 108, 99, 200, 90, 50]])

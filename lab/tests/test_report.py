@@ -1,4 +1,4 @@
-"""report: every kind of input, the map of SuperSlabs of a real process, and files that are no results."""
+"""report: every kind of input, the map of SuperSlabs of a real process, and files that are not results."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ def test_bench(tmp_path: Path) -> None:
     ("content", "part"),
     [
         ("", "is empty"),
-        ("hello\n", "not known here"),
-        ('{"a": 1}\n', "not known here"),
+        ("hello\n", "of no known kind"),
+        ('{"a": 1}\n', "of no known kind"),
         ("# TYPE x counter\n", "OpenMetrics"),
         ('{"type": "result", "round": 1}\n', "Field required"),
         ('{"problem": "it was too short"}\n', "it was too short"),
-        ('{"files": {"results": "gone.jsonl"}}\n', "gone.jsonl, which is not there"),
+        ('{"files": {"results": "gone.jsonl"}}\n', "gone.jsonl, which does not exist"),
     ],
 )
 def test_files_that_are_no_results(tmp_path: Path, content: str, part: str) -> None:
@@ -114,7 +114,7 @@ def test_the_results_are_not_overwritten(hakmem: Hakmem, tmp_path: Path) -> None
 
 
 def test_map_of_a_process(program: Path, hakmem: Hakmem, tmp_path: Path) -> None:
-    """The map has exactly the blocks that the program holds, huge ones among them."""
+    """The map has exactly the program's blocks, including huge ones."""
     with running(program) as child:
 
         def used(size: int) -> int:
@@ -149,7 +149,7 @@ def test_map_needs_a_process(hakmem: Hakmem, tmp_path: Path) -> None:
     assert "--map needs --json" in hakmem("watch", "1", "--map", status=1).stderr
 
 
-# Holds blocks until it has been looked at twice since.
+# Holds blocks until it has been sampled twice.
 LOOKED_AT = """
 import time
 keep = [bytearray(3000) for _ in range(3000)]

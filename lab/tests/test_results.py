@@ -1,4 +1,4 @@
-"""What is written of an experiment, field by field, and what is said when it cannot be written or read."""
+"""The results file of an experiment, field by field, and the errors of writing and reading it."""
 
 from __future__ import annotations
 
@@ -171,9 +171,7 @@ def test_a_file_that_cannot_be_continued(tmp_path: Path, capsys: pytest.CaptureF
         assert writer.problem == f"cannot write {path}: File too large"
         writer.close()
     said = " ".join(capsys.readouterr().err.split())
-    expected = (
-        f"cannot write {path}: File too large Runs from here on are not kept; the verdict counts them all the same."
-    )
+    expected = f"cannot write {path}: File too large Later runs are not saved, but the verdict includes them."
     assert said.count(" ".join(expected.split())) == 1, said
 
 
@@ -185,7 +183,7 @@ def test_documents_that_are_no_experiment() -> None:
         results.from_document(json.dumps(made), "x.json")
     message, advice = refusal(caught)
     assert re.fullmatch(r"x\.json is not an experiment: head\.plan\.seed: Input should be a valid integer.*", message)
-    assert advice == "Give a file of the lab."
+    assert advice == "Give a file that the lab wrote."
     made = json.loads(results.document(make_experiment({"A": [1.0]})))
     made["head"]["version"] = 2
     with pytest.raises(LabError) as caught:
@@ -209,18 +207,18 @@ def test_lines_that_are_no_experiment(tmp_path: Path) -> None:
         results.load(path)
     message, advice = refusal(caught)
     assert message.startswith(f"{path}:2: not a line of an experiment: ") and "None" not in message
-    assert advice == "Give a .jsonl file of the lab."
+    assert advice == "Give a .jsonl file that the lab wrote."
     path.write_text("\n".join(lines[1:]) + "\n")
     with pytest.raises(LabError) as caught:
         results.load(path)
     assert refusal(caught) == (
         f"{path} does not begin with the head of an experiment",
-        "Give a .jsonl file of the lab.",
+        "Give a .jsonl file that the lab wrote.",
     )
     with pytest.raises(LabError) as caught:
         results.load(tmp_path / "none.jsonl")
     assert caught.value.message.startswith(f"cannot read {tmp_path / 'none.jsonl'}: ")
-    assert caught.value.advice == "Give a .jsonl file that the lab has written."
+    assert caught.value.advice == "Give a .jsonl file that the lab wrote."
 
 
 def test_a_line_that_is_cut_off_is_the_last_and_not_the_first(tmp_path: Path) -> None:

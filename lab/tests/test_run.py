@@ -1,4 +1,4 @@
-"""hakmem run: the program's own exit status and signals; and a clear word wherever HAKMEM could not be loaded."""
+"""hakmem run: the program's own exit status and signals; and a clear message if HAKMEM cannot be loaded."""
 
 from __future__ import annotations
 
@@ -252,12 +252,12 @@ def test_program_with_its_own_malloc(tmp_path: Path) -> None:
         "-rdynamic",
     )
     done = hakmem("run", "--", own)
-    assert done.returncode == 0 and "brings a malloc of its own" in done.stderr.replace("\n", " ")
+    assert done.returncode == 0 and "has a malloc of its own" in done.stderr.replace("\n", " ")
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread", "leak"])
 def test_program_of_a_sanitizer(tmp_path: Path, sanitizer: str) -> None:
-    """It would end at its start, crash, or find nothing: the sanitizer's own malloc must serve it."""
+    """It would exit at start, crash, or find nothing: the sanitizer's own malloc must serve it."""
     built = compile_c(tmp_path, HELLO, f"-fsanitize={sanitizer}")
     refused(built, "is built with a sanitizer (lib", "--anyway", "without -fsanitize")
     done = hakmem("ab", "--a", "", "--b", "alloc:system", "--", built)

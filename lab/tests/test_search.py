@@ -1,5 +1,5 @@
-"""The search of `hakmem tune` on a program that is made up: its times follow from its environment, so that all that the
-search does and says is known beforehand."""
+"""The search of `hakmem tune` on a simulated program whose times follow from its environment, so that everything that
+the search does and says is known in advance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Environment = dict[str, str]
 
 
 class Program:
-    """Stands for all runs of a program; `time` gives the seconds of one by its environment."""
+    """Simulates all runs of a program; `time` gives the seconds for an environment."""
 
     def __init__(self) -> None:
         self.time: Callable[[Environment], float] = lambda _: 1.0
@@ -161,7 +161,7 @@ def test_a_bad_setting_is_given_up_early(begin: Begin, program: Program) -> None
 
 
 def test_none_is_given_up_in_its_last_round(begin: Begin, program: Program) -> None:
-    """Even where all but the best few look hopeless after the only round."""
+    """Even if all but the best few look hopeless after the only round."""
     program.time = lambda environment: 1.0 + ring(environment) / 100
     made = begin(rounds=1, trials=30)
     made.run(1.0)
@@ -170,7 +170,7 @@ def test_none_is_given_up_in_its_last_round(begin: Begin, program: Program) -> N
 
 
 def test_giving_up_begins_after_five_trials(begin: Begin, program: Program) -> None:
-    """The first five are measured to the end; each later one is far worse than those before it, and is given up."""
+    """The first five are fully measured; each later one is far worse than those before it, and is abandoned."""
     asked: list[str] = []
 
     def time_of(environment: Environment) -> float:
@@ -221,7 +221,7 @@ def test_the_budget_leaves_room_for_the_decision(begin: Begin, program: Program)
     assert made.budget(1.0) == 28.0 - 3 * 4 * 1.0
     made = begin("second.study", budget_s=27.9)
     assert refusal(lambda: made.budget(1.0)) == (
-        "--budget 28s is too short: a run takes 1.00 s, so that the decision alone takes 12 s",
+        "--budget 28s is too short: a run takes 1.00 s, so the decision alone takes 12 s",
         "Give --budget 1m or more, or a shorter program.",
     )
     assert "--budget 2m or more" in str(refusal(lambda: made.budget(2.2))[1])
@@ -289,10 +289,10 @@ def test_files_that_are_no_search(begin: Begin, tmp_path: Path) -> None:
 
 def test_what_cannot_be_searched(begin: Begin, hakmem_library: Path) -> None:
     message, advice = refusal(lambda: begin(digest="0"))
-    assert re.fullmatch(r"\S*libhakmem\.so\S* is no longer the build that the search began with", message)
-    assert advice == "Build what was measured then, or start a new search."
+    assert re.fullmatch(r"\S*libhakmem\.so\S* is not the build with which the search began", message)
+    assert advice == "Build the measured version again, or start a new search."
     assert refusal(lambda: begin("system.study", base="alloc:system")) == (
-        "--with alloc:system: tuning is of HAKMEM's options",
+        "--with alloc:system: only HAKMEM's options can be tuned",
         "Leave out alloc:, or give lib:PATH.",
     )
     taken = " ".join(f"{each.name}={each.standard}" for each in search_space.axes(hakmem_library, {}, []))

@@ -33,7 +33,7 @@ def promtool() -> str:
 
 @contextmanager
 def served(environment: dict[str, str] | None = None) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """A process on HAKMEM and the address at which its figures are."""
+    """A process on HAKMEM and the address of its figures."""
     preloaded = {**os.environ, "LD_PRELOAD": str(LIBRARY), **(environment or {})}
     with subprocess.Popen(["sleep", "100"], env=preloaded) as child:
         command = [sys.executable, "-m", "hakmem_lab", "serve", str(child.pid), "--listen", "0"]
@@ -91,7 +91,7 @@ def test_families_are_those_of_the_library_itself(tmp_path: Path) -> None:
         ours = heads(fetched(url, "application/openmetrics-text")[1])
     known = {each.metric for each in openmetrics.metrics()}
     assert own and set(own) <= known
-    # From outside, free blocks are counted by the books, with the ends of slabs among them.
+    # From outside, free blocks are known by counters only, and include the ends of slabs.
     outside = {"hakmem_ledger_unread_spans", "hakmem_ledger_huge_pages_bytes", "hakmem_ledger_frontier_slack_bytes"}
     assert set(own) - set(ours) <= outside
     assert all(own[name] == ours[name] for name in own if name in ours)
@@ -103,7 +103,7 @@ def test_histograms_and_counts_of_exact_statistics(tmp_path: Path) -> None:
     assert buckets == [("1.0", "0"), ("2.0", "1"), ("4.0", "6"), ("+Inf", "8")]
     assert "hakmem_slow_malloc_nanoseconds_count 8\nhakmem_slow_malloc_nanoseconds_sum 100\n" in text
     assert 'hakmem_class_mallocs_total{size="64"} 90000' in text
-    # A newer library's figure, whose type nobody here knows, is no metric.
+    # A newer library's figure, whose type is unknown here, is not a metric.
     assert "future" not in openmetrics.text(Snapshot.model_validate({**figures(), "future": {"x": 1}}))
 
 
@@ -159,7 +159,7 @@ def test_dashboard_s_queries_are_promql(tmp_path: Path) -> None:
 
 
 def lost(given: Any, kept: Any, path: str = "") -> list[str]:
-    """What of a document is not in another one."""
+    """The parts of a document that another one lacks."""
     if isinstance(given, dict):
         return [
             said

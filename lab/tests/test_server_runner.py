@@ -1,4 +1,4 @@
-"""Servers with clients: ready, measured with their children, stopped; and what the latencies say."""
+"""Servers with clients: readiness, measuring with children, stopping; and latencies."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ for _ in range(count):
 
 @pytest.fixture
 def port() -> int:
-    """One below those that the system gives to clients, which nobody takes before the server does."""
+    """A free port below those that the system gives to clients, so that no client takes it first."""
     return next(each for each in random.sample(range(12_000, 32_000), 1000) if is_free(each))
 
 
@@ -122,7 +122,7 @@ def test_memory_is_that_of_all_children_and_all_end(texts: tuple[str, str], port
 def test_children_whose_parent_leaves_them_are_asked_to_end(
     texts: tuple[str, str], port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The parent ends at SIGTERM and tells them nothing: nobody waits for them in vain."""
+    """The parent ends at SIGTERM without telling its children; stopping it does not wait for them."""
     monkeypatch.setattr(server_runner, "STOP_S", 60.0)
     began = time.monotonic()
     run(texts, port, "prefork", f"port:{port}")
@@ -185,7 +185,7 @@ def test_quantiles_of_what_is_printed() -> None:
 
 
 def with_quantiles(tail: float, seed: int, rounds: int = 10) -> Experiment:
-    """Experiments in which B's tail is so many times as long, and its median is the same."""
+    """Experiments in which B's tail is longer, and its median is the same."""
     chance = np.random.default_rng(seed)
     made = make_experiment({"A": [1.0] * rounds, "B": [1.0] * rounds})
     for run_ in made.runs:
@@ -237,7 +237,7 @@ def test_ab_of_a_server(
 
 
 def test_a_client_that_starts_is_not_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look while the client has been started, and nobody knows its number yet, waits for that."""
+    """A sample after the client was started, but before its id is known, waits for that id."""
     begun, popen = threading.Event(), subprocess.Popen
 
     def started_slowly(*arguments: Any, **named: Any) -> subprocess.Popen[bytes]:

@@ -1,5 +1,5 @@
-"""Nothing that a command has started runs on, and nothing that it has switched on stays on, whatever ends the command:
-a cancelled job of a CI sends SIGTERM, a closed terminal SIGHUP, and an impatient person SIGKILL."""
+"""Nothing that a command started keeps running, and nothing that it switched on stays on, however the command ends: a
+cancelled CI job sends SIGTERM, a closed terminal SIGHUP, and an impatient user SIGKILL."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("hakmem_library")
 
 
 def sleeping(seconds: str) -> list[int]:
-    """The processes that are `sleep` for so long."""
+    """The `sleep` processes with this argument."""
     found = []
     for each in Path("/proc").iterdir():
         try:
@@ -140,7 +140,7 @@ def test_a_profile_ends_with_the_command(tmp_path: Path, looping: int, number: s
         until("the profile is off", lambda: not profiler.counts)
     finally:
         command.kill()
-    if number != signal.SIGKILL:  # as much as was known then is shown
+    if number != signal.SIGKILL:  # the samples until then are shown
         assert command.returncode == 0 and (tmp_path / "a.json").is_file()
 
 
@@ -154,11 +154,11 @@ def test_a_profile_can_be_switched_off_and_is_told_of(tmp_path: Path, looping: i
     assert "heap profile is on" not in said("doctor", pid) + said("stats", pid)
     assert "blocks from before are not in it" in said("profile", pid, "--seconds", "0", "--leave-on")
     assert Profiler(looping).counts
-    assert "warn profile: a heap profile is on, which was switched on while the process ran" in said("doctor", pid)
-    assert f"hakmem profile {pid} --off ends it." in said("doctor", pid)
-    assert f"A heap profile is on: hakmem profile --off {pid} ends it." in said("stats", pid)
+    assert "warn profile: a heap profile is on, started while the process ran" in said("doctor", pid)
+    assert f"hakmem profile {pid} --off stops it." in said("doctor", pid)
+    assert f"A heap profile is on: hakmem profile --off {pid} stops it." in said("stats", pid)
     assert "is on in process" in said("profile", pid)
-    assert Profiler(looping).counts  # it was not this command that has switched it on
+    assert Profiler(looping).counts  # this command did not switch it on
     assert f"the profile of process {pid} is off" in said("profile", pid, "--off")
     assert not Profiler(looping).counts
     assert "--off takes a process id" in said("profile", "--off", "x")
@@ -167,11 +167,11 @@ def test_a_profile_can_be_switched_off_and_is_told_of(tmp_path: Path, looping: i
 def test_a_profile_that_the_process_was_started_with_is_no_warning(tmp_path: Path, loop: Path) -> None:
     with running(loop, more={"HAKMEM_PROFILE": f"1:{tmp_path}/x"}) as process:
         out = start(tmp_path, "doctor", str(process.pid)).communicate(timeout=LONG_S)[0]
-    assert "ok   profile: a heap profile is on, as the option profile says" in out
+    assert "ok   profile: a heap profile is on, by the option profile" in out
 
 
-def test_a_request_that_nobody_waits_for_is_taken_back(tmp_path: Path) -> None:
-    """A process that answers late must not begin a profile that nobody would end."""
+def test_an_abandoned_request_is_withdrawn(tmp_path: Path) -> None:
+    """A process that answers late must not begin a profile that no command would end."""
     source = '#include <stdio.h>\nint main(void) { puts("ready"); fflush(stdout); return getchar(); }\n'
     idle = compile_c(tmp_path, source)
     with running(idle) as process:

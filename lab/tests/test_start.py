@@ -1,6 +1,6 @@
-"""What a command imports: small ones start at once and need none of the large libraries.
+"""The imports of commands: small ones start quickly and need none of the large libraries.
 
-Time is not measured, since a test's machine is busy; what is imported decides it."""
+Time is not measured, since a test machine is busy; the imports determine it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# Makes imports of what an extra brings fail as if it were not there, and says at the end what was imported.
+# Makes imports of the extras' libraries fail, and prints all imports at the end.
 CHILD = """
 import importlib.abc, json, sys
 missing = set(json.loads(sys.argv[1]))
@@ -83,7 +83,7 @@ def test_small_commands_import_little(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("before", [None, "7"])
 def test_numbers_come_without_threads(before: str | None) -> None:
-    """Looking at a process starts none beside it, and what is started from there gets the variable as it was."""
+    """Inspecting a process starts no threads, and programs started from there get the variable unchanged."""
     look = "import os; print(len(os.listdir('/proc/self/task')), os.environ.get('OPENBLAS_NUM_THREADS'))"
     environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
     if before is not None:

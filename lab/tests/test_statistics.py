@@ -90,7 +90,7 @@ def exactly(mean: float, spread: float, count: int) -> statistics.Array:
 
 
 def test_runs_needed_of_many_rounds_are_those_of_the_power() -> None:
-    """Nothing is left uncertain then, and Student's power decides alone."""
+    """Without uncertainty Student's power alone decides."""
     for effect in (0.05, 0.31, 0.5, 1.0):
         for confidence in (0.95, 0.99):
             expected = next(n for n in range(2, 10000) if statistics.power(n, effect, confidence) >= 0.8)
@@ -111,7 +111,7 @@ def test_runs_needed_of_few_rounds_are_more() -> None:
 
 
 def test_runs_needed_gives_that_chance_to_a_new_experiment() -> None:
-    """Of pilots whose truth is drawn as the assurance takes it: 80 % of the experiments that follow decide."""
+    """For pilots drawn from the assurance's distribution, 80 % of the following experiments decide."""
     random = np.random.default_rng(11)
     count, mean, spread = 10, 0.05, 0.06
     gains = exactly(mean, spread, count)
@@ -162,7 +162,7 @@ def test_difference_without_spread() -> None:
 
 
 def test_least_p_values_are_those_of_the_test() -> None:
-    """At one look they are even in [0, 1]; at more they are at most so, and as a plain simulation has them."""
+    """For one look they are uniform in [0, 1]; for more they are smaller, as in a plain simulation."""
     one = statistics._least_p_values((7,))
     assert np.quantile(one, [0.05, 0.5, 0.95]) == pytest.approx([0.05, 0.5, 0.95], abs=0.005)
     planned = (3, 4, 9)

@@ -157,7 +157,7 @@ def test_the_ledger_shows_every_part_and_their_sum() -> None:
         ({"live": 10 * MIB, "cached": 20 * MIB}, ("20.0 MiB", "caches", "HAKMEM_THREAD_BUDGET", "64 bytes")),
         ({"live": 10 * MIB, "free_in_slabs": 20 * MIB}, ("20.0 MiB", "no option", "4096 bytes")),
         ({"live": 10 * MIB, "frontier_slack": 20 * MIB}, ("ends of slabs", "HAKMEM_REFILL_COUNT")),
-        ({"live": 1000 * MIB, "empty": 1 * MIB}, ("Nothing to speak of", "in the program's hands")),
+        ({"live": 1000 * MIB, "empty": 1 * MIB}, ("Nothing to speak of", "live blocks")),
         ({"not_ours": 1000 * MIB, "empty": 1 * MIB}, ("Nothing to speak of", "outside of HAKMEM")),
     ],
 )
@@ -172,7 +172,7 @@ def test_one_sentence_on_what_pins(parts: dict[str, int], words: tuple[str, ...]
 
 
 def test_options_that_are_named_exist() -> None:
-    """The sentences name options of the library as it is."""
+    """The sentences name options that the library has."""
     import re
 
     from hakmem_lab.target import libhakmem

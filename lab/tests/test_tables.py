@@ -26,7 +26,7 @@ VALUES = {
 
 
 def said(monkeypatch: pytest.MonkeyPatch, width: int, terminal: bool) -> io.StringIO:
-    """What the commands print from now on."""
+    """The commands' output from now on."""
     out = io.StringIO()
     monkeypatch.setattr(
         console, "out", Console(file=out, width=width, force_terminal=terminal, color_system=None, highlight=False)

@@ -1,4 +1,4 @@
-"""tune: it finds what is known to be better, and leaves the default alone where nothing is."""
+"""tune: it finds settings that are known to be better, and keeps the default if none is."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hakmem_lab.terminal.errors import LabError
 from tests.conftest import Hakmem, make_experiment
 from tests.inside import LIBRARY, compile_c
 
-# Takes and frees COUNT blocks of SIZE in turns, and prints how often the cache of the class had none.
+# Allocates and frees COUNT blocks of SIZE in turns, and prints the misses of the class's cache.
 MISSES = r"""
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +76,7 @@ def test_finds_a_setting_that_is_known_to_be_better(
         line.split("=") for line in (tmp_path / "hakmem.env").read_text().splitlines() if not line.startswith("#")
     )
     assert int(env["HAKMEM_L2_RING_CAP"]) > 100
-    # What it promises holds: the settings, used as the file says, save those misses.
+    # The promise holds: with the file's settings these misses are gone.
     run = f"set -a; . ./hakmem.env; LD_PRELOAD={hakmem_library} {misses} 100 4096"
     with_it = subprocess.run(["sh", "-c", run], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     without = subprocess.run(
@@ -97,16 +97,16 @@ def test_finds_a_setting_that_is_known_to_be_better(
 def test_the_default_stands_where_nothing_is_better(
     hakmem_library: Path, hakmem: Hakmem, misses: Path, tmp_path: Path
 ) -> None:
-    # Ten blocks fit in any capacity that is tried: greater ones bring nothing, smaller ones cost misses.
+    # Ten blocks fit in any capacity tried: larger ones gain nothing, smaller ones cost misses.
     arguments = [*METRIC, *FAST, "--options", "l2_ring_cap,l25_ring_cap", "--trials", "8"]
     done = hakmem("tune", *arguments, "--", str(misses), "10", "4096", status=3)
-    assert "the default stands" in " ".join(done.stdout.split())
+    assert "the default stays" in " ".join(done.stdout.split())
     assert not (tmp_path / "hakmem.env").exists()
 
 
 def test_luck_in_the_search_does_not_pass_the_decision(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
-    # Noise that no option changes: the best of many trials looks better, the decision does not believe it.
-    # The seed decides the order of the runs, and so who gets which figure: the noise check does not fail by chance.
+    # Noise that no option affects: the best of many trials looks better, but the decision does not confirm it.
+    # The seed decides the order of the runs, and so the figures of each side: the noise check cannot fail by chance.
     program = "echo >>runs; echo ops=$(( 100000 + $(cksum <runs | sed 's, .*,,') % 199 ))"
     arguments = ["--metric", "ops=([0-9]+)", *FAST, "--options", "refill_count", "--trials", "6", "--json"]
     document = json.loads(hakmem("tune", *arguments, "--", "sh", "-c", program, status=3).stdout)
@@ -143,7 +143,7 @@ def test_interrupted_search_goes_on(hakmem_library: Path, hakmem: Hakmem, tmp_pa
         (["--objective", "speed"], "Known are time, rss, mix"),
         (["--options", "refil_count"], "did you mean refill_count"),
         (["--options", "process_budget"], "gives no range to search"),
-        (["--with", "alloc:system"], "tuning is of HAKMEM's options"),
+        (["--with", "alloc:system"], "only HAKMEM's options can be tuned"),
         (["--budget", "0.001s"], "is too short"),
         (["--resume", "none.study"], "no such file"),
     ],
@@ -152,7 +152,7 @@ def test_mistakes(hakmem_library: Path, hakmem: Hakmem, arguments: list[str], pa
     assert part in " ".join(hakmem("tune", *arguments, "--", "true", status=1).stderr.split())
 
 
-def test_a_file_of_somebody_else_is_not_overwritten(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
+def test_a_foreign_file_is_not_overwritten(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:
     (tmp_path / "hakmem.env").write_text("PRECIOUS=1\n")
     assert "was not written by hakmem tune" in " ".join(hakmem("tune", "--", "true", status=1).stderr.split())
 
@@ -333,7 +333,7 @@ def test_what_is_searched_unless_something_is_said(
 
 
 def noting(into: list[Any], answer: object = None) -> Callable[..., Any]:
-    """A function that notes what it is given."""
+    """A function that records its arguments."""
 
     def called(*given: object) -> object:
         into.append(given)
@@ -343,7 +343,7 @@ def noting(into: list[Any], answer: object = None) -> Callable[..., Any]:
 
 
 class Found:
-    """What `decide` and `conclude` need of a search."""
+    """The part of a search that `decide` and `conclude` use."""
 
     def __init__(self, best: Trial | None, trials: Sequence[Trial], path: Path) -> None:
         self.chosen, self.listed, self.path = best, list(trials), path
@@ -379,7 +379,7 @@ class Found:
 
 
 class Judged:
-    """A session whose runs are there."""
+    """A finished session."""
 
     def __init__(self, experiment: results.Experiment, path: Path) -> None:
         self.experiment, self.path, self.ran = experiment, path, 0
@@ -417,7 +417,7 @@ def test_the_best_setting_meets_the_default_anew(tmp_path: Path, monkeypatch: py
     assert (plan.command, plan.typed, plan.runs, plan.seed) == (["p", "1"], "hakmem tune -- p 1", 7, 5)
     assert (plan.threshold, plan.timeout_s, plan.noise_check) == (2.5, 9.0, True)
     assert session.noted == found.listed and session.ran == 1
-    session.path.write_text("")  # a decision that was interrupted goes on, and nothing is searched
+    session.path.write_text("")  # an interrupted decision continues, without a search
     assert tune.decide(found, session.path) is session and found.ran == [1.25]  # type: ignore[arg-type, comparison-overlap]
     assert begun[1] == (session.path, "tune") and session.ran == 2
 
@@ -425,7 +425,7 @@ def test_the_best_setting_meets_the_default_anew(tmp_path: Path, monkeypatch: py
 def concluded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], other: float | None, json_: bool, env: str = "it.env"
 ) -> tuple[int, str, str]:
-    """(status, standard output, standard error) of a decision in which B takes so many seconds, A one."""
+    """(status, standard output, standard error) of a decision in which A takes one second and B takes `other`."""
     session = None
     if other is not None:
         jitter = [1 + 0.001 * (-1) ** place for place in range(8)]
@@ -441,7 +441,7 @@ def concluded(
 
 def test_the_end_of_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, said, _ = concluded(tmp_path, capsys, 0.5, False)
-    assert status == 0 and "2 settings tried, 0 of them given up early" in said and "failed under x=2" in said
+    assert status == 0 and "2 settings tried, 0 of them abandoned early" in said and "failed under x=2" in said
     assert " GO " in said and "Use them with: set -a; ." in said and "settings:" in said
     text = (tmp_path / "it.env").read_text()
     assert re.fullmatch(
@@ -453,10 +453,10 @@ def test_the_end_of_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (tmp_path / "it.env").unlink()
     for other, word, code in ((1.5, "NO-GO", 3), (0.9999, "NO-GO", 3)):
         status, said, _ = concluded(tmp_path, capsys, other, False)
-        assert status == code and f"The verdict is {word}: the default stands, and" in said
+        assert status == code and f"The verdict is {word}: the default stays, and" in said
         assert not (tmp_path / "it.env").exists() and "settings:" not in said
     status, said, _ = concluded(tmp_path, capsys, None, False)
-    assert status == 3 and "None of 2 settings was better than the default: the default stands." in said
+    assert status == 3 and "None of 2 settings was better than the default, which stays." in said
     assert "results:" not in said
 
 
@@ -479,7 +479,7 @@ def test_the_verdict_is_said_where_the_settings_cannot_be_written(
     status, said, complaints = concluded(tmp_path, capsys, 0.5, json_, "nowhere/it.env")
     assert status == 0 and "GO" in said and "settings:" not in said and '"settings"' not in said
     assert f"cannot write {tmp_path}/nowhere/it.env: No such file or directory" in complaints
-    assert json_ or "could not be written: the settings are in the results" in said
+    assert json_ or "could not be written; the settings are in the results" in said
 
 
 def test_the_best_five_settings_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -488,7 +488,7 @@ def test_the_best_five_settings_are_shown(capsys: pytest.CaptureFixture[str]) ->
     tried += [trial(7, 50.0, "pruned"), trial(8, None, "pruned"), trial(9, None, "failed")]
     tune.show_trials(tried)
     said = capsys.readouterr().out
-    assert "10 settings tried, 2 of them given up early" in said
+    assert "10 settings tried, 2 of them abandoned early" in said
     assert re.findall(r"x=(\d)", said) == ["1", "6", "4", "0", "3", "9"]
     assert said.rstrip().endswith("failed under x=9")
     found = tune.trial_gain(trial(1, 5.0))

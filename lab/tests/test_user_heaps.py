@@ -1,4 +1,4 @@
-"""Heaps of the program's own: what is read from outside is what the library itself says of them at the end."""
+"""User heaps: the figures from outside are those that the library itself prints at the end."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_stats_shows_them(program: Path) -> None:
         done = hakmem("stats", process.pid)
         as_json = json.loads(hakmem("stats", "--json", process.pid).stdout)
     assert done.returncode == 0, done.stderr
-    table = done.stdout[done.stdout.index("Heaps of the program's own") :].splitlines()
+    table = done.stdout[done.stdout.index("User heaps") :].splitlines()
     assert [line.split()[1] for line in table[4:7]] == ["odd", "request", "fixed"]  # by memory
     assert "8.0 MiB" in table[5] and "3.1 MiB" in table[4]
     assert {row["name"] for row in as_json["heaps"]} == {"request", 'odd "name"?', "fixed"}

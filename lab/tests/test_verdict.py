@@ -1,4 +1,4 @@
-"""The verdict's rule, at its edges, and what stands in its way."""
+"""The verdict's rule, its edge cases, and the reasons for no verdict."""
 
 from __future__ import annotations
 
@@ -182,12 +182,12 @@ def test_what_an_undecided_comparison_needs() -> None:
     noisy = verdict.Noise(gain=5, low=1, high=9, confidence=0.99, passed=False)
     assert verdict.more_runs(made_comparison(noise=noisy)) == "Repeat it on a quieter machine."
     assert verdict.more_runs(made_comparison(noise=noisy.model_copy(update={"passed": True}), runs_needed=12)) == (
-        "About 2 more rounds (12 in all) would decide with a probability of 80 %, as far as these tell."
+        "About 2 more rounds (12 in all) would decide with a probability of 80 %, judging by these."
     )
     assert verdict.more_runs(made_comparison(runs_needed=11)).startswith("About 1 more round (11 in all)")
     assert verdict.more_runs(made_comparison(runs_needed=10)).startswith("About 1 more round (11 in all)")
     assert verdict.more_runs(made_comparison(runs_needed=None)) == (
-        "No number of rounds up to 10000 is likely to decide: the gain is too near to the threshold for this noise. "
+        "No number of rounds up to 10000 is likely to decide: the gain is too close to the threshold for this noise. "
         "A longer or quieter benchmark, or another threshold, would help."
     )
 

@@ -1,4 +1,4 @@
-"""hakmem watch: rates that are exactly what has happened in between, and an end when the process ends."""
+"""hakmem watch: rates that match the changes exactly, and an end when the process ends."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_control_c_ends_the_view(program: Path) -> None:
 
 
 def test_the_program_is_not_stopped(program: Path) -> None:
-    """Reading leaves nothing behind: the figures are the same before and after many looks."""
+    """Reading has no effect: the figures are the same before and after many samples."""
     with running(program) as process:
         process.tell("s")
         before = process.figures()
@@ -143,7 +143,8 @@ input()
 
 
 def test_a_process_with_busy_threads() -> None:
-    """Figures that change while they are read stay sensible: counters only grow, the ledger is near the kernel's."""
+    """Figures that change while they are read stay consistent: counters only grow, the ledger is close to the
+    kernel's."""
     with subprocess.Popen(
         [sys.executable, "-c", BUSY],
         env=clean_environment(LD_PRELOAD=str(LIBRARY), PYTHONMALLOC="malloc"),

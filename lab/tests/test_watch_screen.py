@@ -1,4 +1,4 @@
-"""The view of `hakmem watch` on a terminal: drawn right, and seen through a pseudo-terminal as a person would."""
+"""The screen of `hakmem watch`: correct, and as a user sees it on a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_no_figure_is_cut_on_any_screen(program: Path, width: int, height: int) 
 
 
 class Terminal:
-    """A command on a pseudo-terminal of some size."""
+    """A command on a pseudo-terminal of a given size."""
 
     def __init__(self, master: int, child: subprocess.Popen[bytes]) -> None:
         self.master = master

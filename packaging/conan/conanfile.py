@@ -1,5 +1,7 @@
 """HAKMEM for Conan 2; ./dev package conan lays the source beside this file and builds it."""
 
+from typing import Any
+
 from conan import ConanFile
 from conan.tools.cmake import CMake, CMakeToolchain, cmake_layout
 
@@ -9,7 +11,7 @@ class Hakmem(ConanFile):
     license = "MIT"
     description = "A drop-in malloc for Linux"
     package_type = "library"
-    settings = "os", "compiler", "build_type", "arch"
+    settings: Any = "os", "compiler", "build_type", "arch"
     options = {"shared": [True, False]}
     default_options = {"shared": True}
     exports_sources = "CMakeLists.txt", "cmake/*", "src/*", "include/*", "LICENSE"

@@ -48,21 +48,21 @@ hak_inline size_t hak__waiting_bytes(uint64_t run) { return (size_t)(run >> HAK_
 /* Reserves bytes of the shared allowance until `bytes` may wait in the line; false: too little is left. */
 bool hak__waiting_draw(struct hak_waiting_line *line, size_t bytes);
 
-/* A word for a run of `bytes` bytes, or NULL: none is free, or they are more than may wait. */
+/* The first free word for a run of `bytes` bytes, or NULL: none is free, or they are more than may wait. The runs are summed as they
+ * are: their SuperSlabs' numbers together may count as one page for each run, at most. */
 hak_inline _Atomic uint64_t *hak__waiting_word(struct hak_waiting_line *line, size_t bytes)
 {
-    _Atomic uint64_t *free = NULL;
-    uint64_t pages = 0;
+    uint64_t runs = 0;
+    uint32_t free = 0;
+    hak_hide(line);   /* gcc would compute each word's address anew */
+    while (hak_load(&line->run[free], HAK_RELAXED) != 0)
+        if (++free == HAK_WAITING_RUNS)
+            return NULL;
 #pragma GCC unroll 8
-    for (uint32_t i = HAK_WAITING_RUNS; i-- > 0;) {
-        uint64_t run = hak_load(&line->run[i], HAK_RELAXED);
-        free = run == 0 ? &line->run[i] : free;
-        pages += run >> HAK_WAITING_BITS;
-    }
-    if (free == NULL)
-        return NULL;
-    bytes += (size_t)pages << 12;
-    return hak_likely(bytes <= hak_load(&line->room, HAK_RELAXED)) || hak__waiting_draw(line, bytes) ? free : NULL;
+    for (uint32_t i = 0; i < HAK_WAITING_RUNS; i++)
+        runs += hak_load(&line->run[i], HAK_RELAXED);
+    bytes += hak__waiting_bytes(runs);
+    return hak_likely(bytes <= hak_load(&line->room, HAK_RELAXED)) || hak__waiting_draw(line, bytes) ? &line->run[free] : NULL;
 }
 
 /* Whether the run waits from now on; false: another one does. seq_cst with the read of `any`: the thread that gives back clears that

@@ -3,18 +3,22 @@
 
 #include <stdint.h>
 
-#include "base/compiler.h"
+#include "base/assert.h"
 
-hak_inline unsigned hak_ctz32(uint32_t x) { return (unsigned)__builtin_ctz(x); }
-hak_inline unsigned hak_ctz64(uint64_t x) { return (unsigned)__builtin_ctzll(x); }
-hak_inline unsigned hak_msb64(uint64_t x) { return 63u - (unsigned)__builtin_clzll(x); }
+hak_inline unsigned hak_ctz32(uint32_t x) { return hak_assert(x != 0, "0 has no lowest bit"), (unsigned)__builtin_ctz(x); }
+hak_inline unsigned hak_ctz64(uint64_t x) { return hak_assert(x != 0, "0 has no lowest bit"), (unsigned)__builtin_ctzll(x); }
+hak_inline unsigned hak_msb64(uint64_t x) { return hak_assert(x != 0, "0 has no highest bit"), 63u - (unsigned)__builtin_clzll(x); }
 hak_inline unsigned hak_popcount64(uint64_t x) { return (unsigned)__builtin_popcountll(x); }
 hak_inline unsigned hak_popcount32(uint32_t x) { return (unsigned)__builtin_popcount(x); }
 
-hak_inline size_t hak_align_up(size_t n, size_t power_of_two) { return (n + power_of_two - 1) & ~(power_of_two - 1); }
-hak_inline size_t hak_align_down(size_t n, size_t power_of_two) { return n & ~(power_of_two - 1); }
-hak_inline size_t hak_div_up(size_t n, size_t d) { return (n + d - 1) / d; }
 hak_inline bool hak_is_power_of_two(size_t n) { return n != 0 && (n & (n - 1)) == 0; }
+hak_inline size_t hak_align_down(size_t n, size_t power_of_two)
+{
+    hak_assert(hak_is_power_of_two(power_of_two), "alignments are powers of two");
+    return n & ~(power_of_two - 1);
+}
+hak_inline size_t hak_align_up(size_t n, size_t power_of_two) { return hak_align_down(n + power_of_two - 1, power_of_two); }
+hak_inline size_t hak_div_up(size_t n, size_t d) { return (n + d - 1) / d; }
 hak_inline size_t hak_min(size_t a, size_t b) { return a < b ? a : b; }
 hak_inline size_t hak_max(size_t a, size_t b) { return a > b ? a : b; }
 
@@ -25,6 +29,7 @@ hak_inline uint64_t hak_ones64(unsigned count) { return count >= 64 ? ~0ull : (1
 /* The positions at which a run of `length` ones begins: by doubling, so log2(length) steps. 0 if there is none. */
 hak_inline uint32_t hak_run_starts(uint32_t mask, unsigned length)
 {
+    hak_assert(length != 0 && length <= 32, "a run has bits, and fits the mask");
     unsigned have = 1;
     while (have < length) {
         unsigned step = length - have < have ? length - have : have;

@@ -19,6 +19,7 @@
 #define hak_export __attribute__((visibility("default")))
 #define hak_malloc_like __attribute__((malloc))
 #define hak_line_aligned __attribute__((aligned(64)))   /* of a struct's first member: nothing else lies on its lines */
+#define hak_hide(p) __asm__("" : "+r"(p))   /* where a value comes from: so that the compiler keeps it in a register */
 /* Begins at a cache line, so that its speed does not depend on what is linked before it. */
 #define hak_fast_path __attribute__((aligned(64)))
 /* Asks for the line of an address, any address, as its writer: where another processor has written it, a load and then a

@@ -28,6 +28,7 @@ static bool look_at_mark(void)
 
 void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *(*find_mark)(void), bool (*is_copy)(void))
 {
+    hak_assert(repair != NULL && arrive != NULL && find_mark != NULL && is_copy != NULL, "a child is repaired by all of these");
     is_fork_copy = is_copy;
     repair_child = repair;
     arrive_late = arrive;
@@ -41,6 +42,7 @@ bool hak__fork_alone(void) { return !hak_load(&several, HAK_RELAXED); }
 static bool repair_now(void)
 {
     hak_store(&process, hak__syscall(SYS_getpid), HAK_RELAXED);
+    hak_assert(repair_child != NULL, "there are no children to repair before the library has started");
     hak_fetch_add(&repairs, 1, HAK_RELAXED);
     return repair_child();
 }
@@ -94,6 +96,7 @@ void hak__fork_found(void)
 {
     for (unsigned tries = 0;; tries++) {
         uint32_t mark = hak_load(hak__forked.mark, HAK_ACQUIRE);
+        hak_assert(mark <= HAK_FORK_AWAITED, "the mark is one of four");
         if (mark == HAK_FORK_WIPED) {
             if (!hak_cas_strong(hak__forked.mark, &mark, HAK_FORK_REPAIRING, HAK_ACQUIRE, HAK_RELAXED))
                 continue;

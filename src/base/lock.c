@@ -1,7 +1,12 @@
-/* Locks by their words. See lock.h for what is promised and lock ranks for the order. */
+/* Locks by their words, and all waiting for other threads, in pauses and in sleeps of the kernel's. No sleep is without a limit: a
+ * handler that has interrupted one may have forked, and no thread wakes the child. See lock.h. */
 #include "base/lock.h"
 
-#include "base/assert.h"
+#include <linux/futex.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/syscall.h"
 
 _Atomic uint64_t hak__lock_wait_count;
 __thread struct hak_thread_notes hak__thread_notes __attribute__((tls_model("initial-exec")));
@@ -13,6 +18,7 @@ static _Atomic uint32_t lock_numbers;
 uint32_t hak__lock_number_slow(void)
 {
     uint32_t number = hak_fetch_add(&lock_numbers, 1, HAK_RELAXED) + 1;
+    hak_assert(number != 0 && number < HAK_LOCK_LOST >> 1, "a lock's word has room for the number beside the mark");
     hak__thread_notes.lock_number = number;
     if (number != 1)
         hak__fork_watch();
@@ -26,6 +32,8 @@ static __thread uint8_t ranks_held[HAK_RANKS];
 
 void hak__lock_note(uint32_t rank, int change)
 {
+    hak_assert(rank != 0 && rank < HAK_RANKS, "a lock has a rank");
+    hak_assert(change > 0 || ranks_held[rank] != 0, "no more locks are released than are held");
     ranks_held[rank] = (uint8_t)(ranks_held[rank] + change);
 }
 
@@ -36,7 +44,7 @@ void hak__lock_expect_order(uint32_t rank)
 }
 #endif
 
-/* Whoever releases a heap does not look whether somebody waits, so nobody says so there. */
+/* The release of a heap does not look for waiting threads, so they leave no mark there. */
 static bool lock_wakes(uint32_t rank)
 {
     return rank != HAK_RANK_HEAP && rank != HAK_RANK_SHARE && rank != HAK_RANK_FOREIGN;
@@ -97,3 +105,50 @@ bool hak__lock_fork_child(struct hak_lock *lock)
 bool hak__lock_inherit(struct hak_lock *lock) { return hak__lock_fork_child(lock) && hak__lock_word_try(&lock->held, 0, lock->rank); }
 
 bool hak__lock_is_held(struct hak_lock *lock) { return hak_load(&lock->held, HAK_ACQUIRE) != HAK_LOCK_FREE; }
+
+/* --- waiting ------------------------------------------------------------------------------------------------------------ */
+
+#if !HAK_LOCK_FIBERS
+enum { NAP_NS = 20000, SLEEP_NS = 10000000 };
+
+static void futex_call(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *time)
+{
+    hak__syscall(SYS_futex, word, operation, value, time, 0, 0);
+}
+
+void hak__nap(unsigned tries)
+{
+    static _Atomic uint32_t never;
+    static const struct timespec time = { 0, NAP_NS };
+    if (tries < HAK_WAIT_SPINS)
+        hak_pause();
+    else
+        futex_call(&never, FUTEX_WAIT_PRIVATE, 0, &time);
+}
+
+/* A child in which the other thread does not exist is put in order before it sleeps. */
+static void wait_look(unsigned tries)
+{
+    hak__fork_check();
+    if (tries >= HAK_WAIT_SPINS)
+        hak__fork_unwatched();
+}
+
+void hak__yield(unsigned tries)
+{
+    wait_look(tries);
+    hak__nap(tries);
+}
+
+void hak__yield_on(_Atomic uint32_t *word, uint32_t value, unsigned tries)
+{
+    static const struct timespec time = { 0, SLEEP_NS };
+    wait_look(tries);
+    if ((value & HAK_LOCK_MARK) == 0 || tries < HAK_WAIT_SPINS)
+        hak__nap(tries);
+    else
+        futex_call(word, FUTEX_WAIT_PRIVATE, value, &time);
+}
+
+void hak__wake(_Atomic uint32_t *word) { futex_call(word, FUTEX_WAKE_PRIVATE, 1, NULL); }
+#endif

@@ -14,6 +14,7 @@ static size_t retain_most(const struct hak_retention *in)
 
 struct hak_retained hak__retain(struct hak_retention in)
 {
+    hak_assert(in.used <= in.taken || in.taken == 0, "tails are taken memory too");
     size_t unused = in.dirty_limit + in.used / UNUSED_SHARE, recent = retain_above(in.recent_peak, in.taken), most = retain_most(&in);
     return (struct hak_retained){
         .emptied = hak_max(in.emptied_limit + in.used / EMPTIED_SHARE, hak_min(recent, most)),

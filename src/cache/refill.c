@@ -1,4 +1,4 @@
-/* A miss gets a batch from the heap, an overflow gives the older half of the bin back. Called by alloc.c, free_slow.c and guard/, under
+/* A miss gets a batch from the heap, an overflow gives the older half of the bin back. Called by alloc.c, kinds/ and guard/, under
  * the heap lock. */
 #include "base/assert.h"
 #include "base/bits.h"

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdarg.h>
 
+#include "base/assert.h"
 #include "diag/report.h"
 
 void hak__emit_open(struct hak_emitter *out, int fd)
@@ -24,6 +25,7 @@ static void make_room(struct hak_emitter *out)
 {
     if (sizeof out->buffer - out->used < HAK_EMIT_ONCE)
         emit_flush(out);
+    hak_assert(out->used + HAK_EMIT_ONCE <= sizeof out->buffer, "there is room for one piece");
 }
 
 void hak__emit(struct hak_emitter *out, const char *format, ...)
@@ -39,6 +41,7 @@ void hak__emit_padded(struct hak_emitter *out, uint64_t n, unsigned width)
 {
     char digits_of_n[24];
     size_t length = hak__format(digits_of_n, sizeof digits_of_n, "%u", n);
+    hak_assert(width <= HAK_EMIT_ONCE, "the padding is one piece");
     make_room(out);
     for (; length < width; length++)
         out->buffer[out->used++] = ' ';

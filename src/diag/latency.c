@@ -17,6 +17,7 @@ uint64_t hak__latency_now(void)
 
 void hak__latency_add(enum hak_latency_kind kind, uint64_t started)
 {
+    hak_assert(kind < HAK_LATENCY_KINDS && started != 0, "a slow path of a kind, begun while the option was on");
     uint64_t took = hak__latency_now() - started;
     unsigned bucket = took == 0 ? 0 : (unsigned)hak_min(hak_msb64(took) + 1, HAK_LATENCY_BUCKETS - 1);
     hak_fetch_add(&hak__latencies[kind].sum, took, HAK_RELAXED);
@@ -27,5 +28,6 @@ uint64_t hak__latency_sum(enum hak_latency_kind kind) { return hak_load(&hak__la
 
 uint64_t hak__latency_bucket(enum hak_latency_kind kind, unsigned bucket)
 {
+    hak_assert(kind < HAK_LATENCY_KINDS && bucket < HAK_LATENCY_BUCKETS, "the histogram has such a bucket");
     return hak_load(&hak__latencies[kind].buckets[bucket], HAK_RELAXED);
 }

@@ -360,6 +360,7 @@ static hak_cold void warn_value(int option, struct text text)
 /* Stores a value and its origin unless the present one has an origin above `most`. */
 static hak_cold bool option_put(int option, uint64_t value, enum hak_option_origin origin, enum hak_option_origin most)
 {
+    hak_assert(value <= HAK_VALUE_MASK && origin <= most, "a value leaves room for its origin, which may replace itself");
     uint64_t word = hak_load(&hak__option_words[option], HAK_RELAXED);
     do {
         if (word >> HAK_ORIGIN_SHIFT > most)
@@ -403,6 +404,7 @@ static bool option_store(int option, uint64_t value, enum hak_option_origin orig
 static void put_within(enum hak_option option, uint64_t value, enum hak_option_origin origin)
 {
     const struct hak_option_row *row = &hak__option_rows[option];
+    hak_assert(row->least <= row->most, "a row has values");
     option_put((int)option, hak_min(hak_max(value, row->least), row->most), origin, origin);
 }
 

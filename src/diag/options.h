@@ -4,6 +4,7 @@
  * A value and its origin are one atomic word, so that they change together; slow paths read it relaxed. */
 #pragma once
 
+#include "base/assert.h"
 #include "base/atomic.h"
 #include "base/limits.h"
 
@@ -111,10 +112,12 @@ extern _Atomic uint64_t hak__option_words[HAK_OPTIONS];   /* origin << HAK_ORIGI
 
 hak_inline const char *hak__option_name(int option)
 {
+    hak_assert(option >= 0 && option < HAK_OPTIONS, "the list has such an option");
     return (const char *)&hak__option_text + hak__option_rows[option].name;
 }
 hak_inline const char *hak__option_help(int option)
 {
+    hak_assert(option >= 0 && option < HAK_OPTIONS, "the list has such an option");
     return (const char *)&hak__option_text + hak__option_rows[option].help;
 }
 
@@ -132,6 +135,7 @@ extern char hak__profile_prefix[HAK_PROFILE_PREFIX_SIZE];
 
 hak_inline uint64_t hak__option(enum hak_option option)
 {
+    hak_assert(option < HAK_OPTIONS, "the list has such an option");
     return hak_load(&hak__option_words[option], HAK_RELAXED) & HAK_VALUE_MASK;
 }
 
@@ -142,7 +146,7 @@ hak_noinline bool hak__options_read(void);
 /* The same from a given text and a given environment; either may be NULL. */
 hak_noinline void hak__options_read_from(const char *symbol, char **environment);
 
-/* A default that fits the system: taken, within the option's bounds, unless somebody has set the option. */
+/* A default that fits the system: taken, within the option's bounds, unless the option has been set. */
 hak_cold void hak__option_suggest(enum hak_option option, uint64_t value);
 
 /* By name; a name may be given as in the environment or in HAKMEM_CONF. 0, ENOENT (unknown name), EINVAL (not a value

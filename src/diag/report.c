@@ -59,6 +59,7 @@ static void put_number(struct out *out, char letter, uint64_t n, unsigned width,
 
 size_t hak__format_list(char *buffer, size_t size, const char *format, va_list arguments)
 {
+    hak_assert(size != 0, "there is room for the end of the text");
     struct out out = { buffer, buffer + size - 1 };
     for (; *format != 0; format++) {
         if (*format != '%') {
@@ -80,9 +81,11 @@ size_t hak__format_list(char *buffer, size_t size, const char *format, va_list a
         } else if (*format == 'u' || *format == 'f') {
             put_number(&out, *format, va_arg(arguments, uint64_t), width, left);
         } else {
+            hak_assert(*format == '%', "a format has only the letters of report.h");
             put_text(&out, "%", 1, 0, false);
         }
     }
+    hak_assert(out.at < buffer + size, "the text stays in its buffer");
     *out.at = 0;
     return (size_t)(out.at - buffer);
 }
@@ -138,6 +141,7 @@ static int write_some(int fd, bool stream, const char **text, size_t *length)
     long n = hak__syscall(SYS_write, fd, *text, stream && *length > PIECE ? PIECE : *length);
     if (n <= 0)
         return n == -EINTR ? 0 : n == 0 ? EIO : (int)-n;
+    hak_assert((size_t)n <= *length, "no more is written than there is");
     *text += n;
     *length -= (size_t)n;
     return 0;

@@ -1,9 +1,31 @@
-/* Closed bins: what malloc and free do, under the heap lock, if a class's visible bin sends every call to the slow path; the reasons
- * decide (heap/state.h, enum hak_closed_reason). Called by alloc.c and kinds/. */
+/* One dispatcher for each direction: where a block comes from and goes to under the heap lock. A class's bin may be closed, so that every
+ * call takes the slow path; then the reasons decide (heap/state.h, enum hak_closed_reason). Called by alloc.c, heap_malloc.c and kinds/. */
 #pragma once
 
 #include "cache/cache.h"
+#include "span/hardened.h"
 
 /* A block of the class, for n bytes; a hardened one has exactly n. NULL when the system refuses. */
 void *hak__closed_malloc(struct hak_heap *heap, uint32_t class, size_t n);
 void hak__closed_free(struct hak_heap *heap, uint32_t class, void *block, const char *function);
+
+/* The same of any class, closed or not. The bins of a heap made before the options could be read are open even in a hardened process. */
+hak_inline void *hak__heap_malloc(struct hak_heap *heap, uint32_t class, size_t n)
+{
+    if (heap->closed_reasons[class] != 0 || hak_unlikely(hak__hardened.on))
+        return hak__closed_malloc(heap, class, n);
+    void *block = hak__cache_pop(&heap->bins[class]);
+    if (block == NULL)
+        block = hak__cache_refill(heap, class);
+    if (hak_likely(block != NULL))
+        hak__mark_live(block);
+    return block;
+}
+
+hak_inline void hak__heap_free(struct hak_heap *heap, uint32_t class, void *block, const char *function)
+{
+    if (heap->closed_reasons[class] != 0)
+        hak__closed_free(heap, class, block, function);
+    else if (!hak__cache_push(&heap->bins[class], block))
+        hak__cache_overflow(heap, class, block, function);
+}

@@ -53,7 +53,7 @@ enum { HAK_MODE_EXACT = 1, HAK_MODE_REDIRECTED = 2, HAK_MODE_SENTINEL = 4, HAK_M
        HAK_MODE_PROFILED = 128, HAK_MODE_EXITED = 256 };
 
 /* Why every malloc and free of a class takes the slow path; 0: its bin is open. A large class is closed for good, a class
- * without capacity until it gets some; the others are the heap's mode. malloc_slow.c, free_slow.c
+ * without capacity until it gets some; the others are the heap's mode. malloc_slow.c, kinds/plain.c
  * and, under the heap lock, guard/exact.c act on the reasons. Samples close nothing: they are marks in open bins. */
 enum hak_closed_reason {
     HAK_CLOSED_EXACT = HAK_MODE_EXACT, HAK_CLOSED_NO_HEAP = HAK_MODE_SENTINEL, HAK_CLOSED_POLLING = HAK_MODE_POLLING,

@@ -1,6 +1,7 @@
 /* What several kinds have in common: those of blocks of spans, and those of huge blocks. See kind.h. */
 #include "arena/arena.h"
 #include "arena/window.h"
+#include "base/assert.h"
 #include "cache/cache.h"
 #include "cache/quarantine.h"
 #include "diag/report.h"
@@ -23,6 +24,7 @@ void hak__check_block(const void *p, uint32_t word, const char *function, const 
 {
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
     const struct hak_class *class = hak__owner_sizes(word);
+    hak_assert(hak__names_span(word) && hak__slab_of(p) < hak__window.slabs, "an address in a span");
     uint32_t limit = hak__start_bound(slab);
     bool keys_lost = hak__start_bound_is_lost(limit);
     if (!hak__begins_below(limit, slab, class, p)) {
@@ -41,6 +43,7 @@ void hak__check_block(const void *p, uint32_t word, const char *function, const 
 size_t hak__block_usable(const void *p, const char *function)
 {
     uint32_t word = hak__owner_of(p);
+    hak_assert(!hak__hardened_at(hak__slab_of(p)), "hardened blocks have a table of their own");
     hak__check_block(p, word, function, "this block is free");
     return hak__owner_sizes(word)->size;
 }
@@ -69,6 +72,7 @@ void hak__allow_longer(void) { hak_store(&longer_allowed, true, HAK_RELAXED); }
 
 void hak__check_class_size(const void *p, uint32_t class, size_t align, size_t n, const char *function)
 {
+    hak_assert(class < HAK_CLASSES, "huge blocks are not held to a class");
     size_t have = hak__classes[class].size;
     bool aligned = hak_is_power_of_two(align) && n <= have && hak__aligned_class(align, n) == class;
     bool longer = n <= have && hak_load(&longer_allowed, HAK_RELAXED);

@@ -1,7 +1,7 @@
 /* Crash report (HAKMEM_CRASH_REPORT=1): on SIGSEGV, SIGBUS and SIGABRT one line on stderr says what the faulting address
- * is to the allocator; then the signal proceeds as it would have without us. Called by init.c. Everything is read without a lock, because the thread that crashed may
- * hold one: a report may be of a state between two others, but it only reads memory that stays mapped
- * (descriptors, bins and bitmaps are never unmapped) and calls nothing but write(2) and what restores the signal.
+ * is to the allocator; then the signal proceeds as it would have without us. Everything is read without a lock, because the thread
+ * that crashed may hold one: a report may be of a state between two others, but it only reads memory that stays mapped
+ * (descriptors, bins and bitmaps are never unmapped) and calls nothing but write(2) and what restores the signal. Called by init.c.
  *
  * The handlers run on the alternative stack where the program has one, and need about 1 KiB. A fault is not passed on but
  * repeated: with the former disposition in place the handler returns, the instruction faults again, and a core dump or

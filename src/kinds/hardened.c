@@ -1,11 +1,10 @@
 /* Blocks of hardened spans, and malloc in such a process (harden/harden.h). As in any other process, nearly all calls pop from a stack
  * of the thread's or push to one, without the heap lock; but the stack is the one behind the closed bin, and a pushed block has waited
  * in quarantine. See kind.h. Called by malloc_slow.c, calloc.c and aligned.c. */
-#include "kinds/hardened.h"
-
 #include <errno.h>
 
 #include "alloc.h"
+#include "base/assert.h"
 #include "base/bits.h"
 #include "base/forked.h"
 #include "cache/quarantine.h"
@@ -14,6 +13,7 @@
 #include "guard/check.h"
 #include "harden/harden.h"
 #include "harden/zero_size.h"
+#include "heap_slow.h"
 #include "kinds/kind.h"
 #include "own/own.h"
 #include "profile/profile.h"
@@ -70,7 +70,8 @@ static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32
     uint32_t class = hak__harden_class(align, n);
     if (class >= HAK_CLASSES)
         return huge_hardened(hak_max(align, HAK_SUPER_SIZE), n, zero, id);
-    block = hak__alloc_timed(class, n);
+    struct hak_own *standard = align > HAK_ALIGN ? hak__request_standard() : NULL;
+    block = standard != NULL ? hak__own_alloc_aligned(standard, class, n, "aligned_alloc") : hak__alloc_timed(class, n);
     if (hak_likely(block != NULL))
         hak__trace_allocated(block, id, n);
     return block;
@@ -127,6 +128,7 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
 /* Long blocks, and blocks that leave the quarantine, take system calls. Every free may come to the latter, so they keep errno. */
 static void hardened_free(void *p, uint32_t word, const char *function)
 {
+    hak_assert(hak__hardened_at(hak__slab_of(p)) && hak__names_span(word), "a block of a hardened span");
     if (hak_unlikely(hak__owner_is_own(word))) {
         hak__kind_user_heap.free(p, word, function);
         return;
@@ -171,6 +173,7 @@ static void hardened_check_size(const void *p, size_t align, size_t n, const cha
 static void *hardened_resize(void *p, size_t have, size_t n, enum hak_resize how)
 {
     uint32_t class = hak__owner_class(hak__owner_of(p));
+    hak_assert(class < HAK_CLASSES && have <= hak__hardened.room[class], "it has what it was asked for with");
     if (!hak__harden_resize(hak__thread_attach(), p, class, have, n, how != HAK_RESIZE_FITTING))
         return NULL;
     hak__trace_resized(p, n);

@@ -2,6 +2,7 @@
 #include "kinds/kind.h"
 
 #include "arena/arena.h"
+#include "base/assert.h"
 #include "heap/heap.h"
 
 #define X(name) &hak__kind_##name,
@@ -11,6 +12,7 @@ static const struct hak_kind *const kinds_beside[] = { HAK_KINDS_BESIDE(X) };   
 const struct hak_kind *hak__kind_beside(const void *p, uint32_t word)
 {
     const struct hak_kind *const *kind = kinds_beside;
+    hak_assert(!hak__names_span(word) && word != hak__owner_huge(), "the word tells no kind");
     if (word != 0)
         return &hak__kind_none;
     while (!(*kind)->has(p))

@@ -42,6 +42,7 @@ struct hak_kind {
 
     /* Changes the size in place, or of a huge block without a copy. NULL, also as a result: it has to be copied. */
     void *(*resize)(void *p, size_t have, size_t n, enum hak_resize how);
+    size_t resize_align;   /* what it keeps the block at a multiple of, wherever it moves it; 0: it promises nothing */
     void (*lift)(const void *p, const char *function);   /* before it is read: the program may have taken rights from its pages */
 
     /* The user heap of the block in use at p, or NULL. `live`: whether a block in use begins at p; nothing is reported. */
@@ -165,6 +166,12 @@ hak_cold size_t hak__huge_first(size_t super);
 hak_cold bool hak__huge_live(const void *p);
 hak_cold void hak__huge_describe(uintptr_t address, char *text, size_t size);
 hak_cold const void *hak__huge_around(uintptr_t address);
+
+/* Requests of a hardened process (hardened.c): a block for n bytes; one at a multiple of `align`, and *zero says whether its bytes are known
+ * to be 0. They set errno on failure. */
+hak_aside void *hak__malloc_hardened(size_t n);
+hak_aside void *hak__memalign_hardened(size_t align, size_t n, bool *zero);
+hak_cold void hak__freed_hardened(const void *p);   /* notes the call that frees a huge block, or one of no bytes */
 
 /* Why no block begins at p, for a report (none.c); `word` is what the owner map has there. */
 const char *hak__why_invalid(const void *p, uint32_t word);

@@ -1,4 +1,5 @@
 /* Blocks of a thread's heap above the mid pool: they grow into free neighbours and shrink by letting slabs go. See kind.h. */
+#include "base/assert.h"
 #include "cache/large_cache.h"
 #include "heap/heap.h"
 #include "kinds/kind.h"
@@ -7,6 +8,7 @@
 /* What has been cut off is freed memory like any other: it counts for upkeep. */
 static void *large_resize(void *p, size_t have, size_t n, enum hak_resize how)
 {
+    hak_assert(have > HAK_MID_MAX && have <= HAK_LARGE_MAX, "a large block");
     struct hak_heap *heap = hak__heap_current();
     bool mine = (hak__owner_of(p) ^ heap->tag) < HAK_CLASS_OFFSET_LIMIT;
     if (n <= HAK_MID_MAX && how == HAK_RESIZE_WASTEFUL)

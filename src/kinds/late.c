@@ -1,4 +1,5 @@
 /* The frees of threads without a heap: those that have none yet, and those that have ended theirs. Called by plain.c and hardened.c. */
+#include "base/assert.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "cache/quarantine.h"
@@ -12,6 +13,7 @@
 static void late_give_back(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
     uint32_t class = hak__owner_class(word);
+    hak_assert(hak__owner_id(word) == heap->id && class < HAK_CLASSES, "the exit heap's own");
     if (hak__looks_freed(p) && (hak__heap_has_free(heap, class, p) || hak__heaps_ask(heap, hak__heap_has_free, class, p, 1)))
         hak__misuse_double_free(function, p, hak__classes[class].size);
     hak__mark_freed(p);

@@ -1,6 +1,7 @@
 /* The slow half of free for blocks of spans: a full bin, another heap's block, one that looks wrong. See kind.h. Called by free.c. */
 #include <errno.h>
 
+#include "base/assert.h"
 #include "base/forked.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
@@ -20,10 +21,7 @@ static bool free_own(struct hak_heap *heap, uint32_t class, void *p, const char 
 {
     if (!hak__heap_lock(heap))
         return false;
-    if (heap->closed_reasons[class] != 0)
-        hak__closed_free(heap, class, p, function);
-    else
-        hak__cache_overflow(heap, class, p, function);
+    hak__heap_free(heap, class, p, function);
     hak__heap_unlock(heap);
     hak__upkeep_poll(heap);
     return true;
@@ -32,6 +30,7 @@ static bool free_own(struct hak_heap *heap, uint32_t class, void *p, const char 
 void hak__free_verify(void *p, size_t class_offset, struct hak_heap *heap)
 {
     uint32_t word = heap->tag | (uint32_t)class_offset;
+    hak_assert(class_offset < HAK_CLASS_OFFSET_LIMIT && (heap->mode & HAK_MODE_SENTINEL) == 0, "a block of the thread's own heap");
     hak__kind_of(p, word)->free(p, word, "free");
 }
 
@@ -91,6 +90,7 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
 {
     int saved = errno;
     uint64_t started = hak__latency_begin();
+    hak_assert(hak__names_span(word) && !hak__owner_is_own(word), "a block of another thread's span");
     hak__fork_check();
     heap = hak__heap_current();   /* a child may have had to leave its own */
     if (hak_unlikely(hak__profile_ever()))
@@ -184,6 +184,7 @@ void hak__free_outside(void *p)
 /* The heap's own state tells, and misuse ends the program. If the program has taken its pages' rights for good, nothing is left to do. */
 hak_noinline void hak__free_block(void *p, uint32_t word, const char *function)
 {
+    hak_assert(hak__names_span(word) && !hak__owner_is_own(word), "a block of a thread's span");
     bool usable = hak__shield_lift(p);
     hak__check_block(p, word, function, NULL);
     if (!usable)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "base/assert.h"
 #include "base/forked.h"
 #include "diag/report.h"
 #include "hakmem.h"
@@ -73,6 +74,7 @@ static bool region_kind_has(const void *p) { return hak__region_of(p) != NULL; }
 static void region_kind_free(void *p, uint32_t word, const char *function)
 {
     (void)word;
+    hak_assert(word == 0, "no slab of the window");
     hak__region_end(hak__region_of(p), p, function);
 }
 

@@ -1,21 +1,59 @@
-/* Samples of up to the mid pool, with guards (sample/sample.h) or for a profile (profile/profile.h). Larger ones are of their block's
+/* Samples of up to the mid pool: with guards (sample/sample.h) or for a profile (profile/profile.h). Larger ones are of their block's
  * kind. See kind.h. */
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/text.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
 #include "own/own.h"
+#include "trace/frames.h"
 
 static bool sampled_has(const void *p) { return hak__sample_has(p) || hak__profile_has(p); }
 
-static void sampled_free(void *p, uint32_t word, const char *function)
+static struct hak_record *sampled_record(const void *p)
 {
-    (void)word;
-    hak__sample_has(p) ? hak__sample_free(p, function) : hak__profile_free(p, function);
+    hak_assert(sampled_has(p), "an address among samples");
+    return hak__sample_has(p) ? hak__sample_record_of(p) : hak__profile_record_of(p);
 }
 
-static size_t sampled_usable(const void *p, const char *function)
+static hak_cold hak_noreturn void sampled_misuse(const struct hak_record *record, const void *p, uint32_t state, const char *function)
 {
-    return hak__sample_has(p) ? hak__sample_usable(p, function) : hak__profile_usable(p, function);
+    bool start = state != HAK_SAMPLE_UNUSED && record->block == (uintptr_t)p && state != HAK_SAMPLE_HOLE;
+    if (start && hak_begins(function, "free"))
+        hak__say_double_free(function, p, record->counted);
+    else
+        hak__say_invalid(function, p, start ? "this block is free" : state == HAK_SAMPLE_UNUSED ? "this block was never allocated"
+                                                                                                : "not the start of a block");
+    if (state == HAK_SAMPLE_UNUSED || record->design == NULL || record->design->tell == NULL)
+        hak__misuse_end(p);
+    hak__frames_say_here("called");
+    record->design->tell(record);
+    abort();
 }
+
+/* The record of the block in use that begins at p; ends the program when there is none. */
+static struct hak_record *sampled_at(const void *p, const char *function)
+{
+    struct hak_record *record = sampled_record(p);
+    /* acquire: pairs with the release that made the block live. */
+    uint32_t state = record == NULL ? HAK_SAMPLE_UNUSED : hak_load(&record->state, HAK_ACQUIRE);
+    if (hak_unlikely(state != HAK_SAMPLE_LIVE || record->block != (uintptr_t)p))
+        sampled_misuse(record, p, state, function);
+    return record;
+}
+
+static void sampled_free(void *p, uint32_t word, const char *function)
+{
+    struct hak_record *record = sampled_at(p, function);
+    (void)word;
+    if (hak_unlikely(!hak__record_claim(record)))
+        sampled_misuse(record, p, HAK_SAMPLE_FREE, function);
+    hak_assert(record->design != NULL, "a block in use has a design");
+    record->design->end(record, function);
+}
+
+static size_t sampled_usable(const void *p, const char *function) { return sampled_at(p, function)->counted; }
 
 static void sampled_check_size(const void *p, size_t align, size_t n, const char *function)
 {
@@ -27,12 +65,13 @@ static bool sampled_stays(const void *p, size_t have, size_t n) { return hak__sa
 
 static void sampled_lift(const void *p, const char *function)
 {
-    hak__sample_has(p) ? hak__sample_allow(p, function) : hak__profile_allow(p);
+    struct hak_record *record = sampled_at(p, function);
+    record->design->lift(record);
 }
 
 static struct hak_own *sampled_heap(const void *p)
 {
-    struct hak_record *record = hak__sample_has(p) ? hak__sample_record_of(p) : hak__profile_record_of(p);
+    const struct hak_record *record = sampled_record(p);
     bool live = record != NULL && record->block == (uintptr_t)p && hak_load(&record->state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE;
     struct hak_samples *samples = live ? hak_load(&record->of, HAK_RELAXED) : NULL;
     return samples == NULL ? NULL : (struct hak_own *)((char *)samples - offsetof(struct hak_own, samples));
@@ -40,10 +79,7 @@ static struct hak_own *sampled_heap(const void *p)
 
 static void sampled_describe(uintptr_t address, char *text, size_t size)
 {
-    if (hak__sample_has((const void *)address))
-        hak__sample_describe(address, text, size);
-    else
-        hak__profile_describe(address, text, size);
+    hak__record_describe(sampled_record((const void *)address), address, text, size);
 }
 
 const struct hak_kind hak__kind_sampled = {

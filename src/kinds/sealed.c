@@ -1,11 +1,11 @@
 /* Huge blocks of a hardened process, which end with a seal or directly with their guard (harden/harden.h). See kind.h. */
 #include <errno.h>
 
+#include "base/assert.h"
 #include "base/forked.h"
 #include "diag/report.h"
 #include "harden/harden.h"
 #include "huge/huge.h"
-#include "kinds/hardened.h"
 #include "kinds/kind.h"
 #include "own/own.h"
 #include "span/shield.h"
@@ -14,6 +14,7 @@ static void sealed_free(void *p, uint32_t word, const char *function)
 {
     int saved = errno;
     (void)word;
+    hak_assert(hak__hardened.on, "no other process has seals");
     hak__fork_check();
     if (hak__shield_lift(p) && hak__harden_huge_size(p, function) != 0)
         hak__freed_hardened(p);
@@ -41,6 +42,7 @@ static void sealed_check_size(const void *p, size_t align, size_t n, const char 
 /* A failure that leaves the block unchanged seals it again. */
 static void *sealed_resize(void *p, size_t have, size_t n, enum hak_resize how)
 {
+    hak_assert(have <= hak__huge_usable(p) && how <= HAK_RESIZE_ROOMY, "the bytes asked for");
     bool much_wasted = n <= HAK_LARGE_MAX && n < have / 2;
     if ((much_wasted && how == HAK_RESIZE_FITTING) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return NULL;
@@ -54,6 +56,6 @@ static void *sealed_resize(void *p, size_t have, size_t n, enum hak_resize how)
 }
 
 const struct hak_kind hak__kind_sealed = {
-    .free = sealed_free, .usable = sealed_usable, .check_size = sealed_check_size, .resize = sealed_resize, .lift = hak__block_lift,
-    .heap = hak__own_of, .live = hak__huge_live, .describe = hak__huge_describe, .around = hak__huge_around,
+    .free = sealed_free, .usable = sealed_usable, .check_size = sealed_check_size, .resize = sealed_resize,
+    .resize_align = HAK_SUPER_SIZE, .lift = hak__block_lift, .heap = hak__own_of, .live = hak__huge_live, .describe = hak__huge_describe, .around = hak__huge_around,
 };

@@ -2,6 +2,7 @@
  * for the lock checks again: the block may be another heap's, or none. See kind.h. */
 #include <errno.h>
 
+#include "base/assert.h"
 #include "base/forked.h"
 #include "cache/cache.h"
 #include "diag/report.h"
@@ -23,10 +24,8 @@ static void share_give(struct hak_heap *share, void *p, uint32_t word, bool mine
         hak__harden_free(share, p, word, function);
     else if (!mine)
         hak__heap_give(share, &p, 1, function);
-    else if (share->closed_reasons[class] != 0)
-        hak__closed_free(share, class, p, function);
-    else if (!hak__cache_push(&share->bins[class], p))
-        hak__cache_overflow(share, class, p, function);
+    else
+        hak__heap_free(share, class, p, function);
 }
 
 static bool is_mine(const struct hak_heap *share)
@@ -87,6 +86,7 @@ static void poll_mine(void)
 hak_noinline bool hak__own_free(void *p, uint32_t word, const char *function)
 {
     int saved = errno;
+    hak_assert(hak__owner_is_own(word), "a share's");
     hak__fork_check();
     bool usable = check_own(p, word, function);
     forget_sample(p, word);

@@ -2,7 +2,6 @@
 #include "harden/zero_size.h"
 
 #include "diag/report.h"
-#include "kinds/hardened.h"
 #include "kinds/kind.h"
 
 static bool zero_size_has(const void *p) { return hak__zero_size_has(p); }

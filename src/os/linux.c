@@ -1,17 +1,23 @@
-/* The contract of os.h on Linux. Called by arena/ (memory) and wherever the time or a random number is needed.
- * No function here keeps state or changes errno for its caller. */
+/* The contract of os.h on Linux: memory, time and random numbers; ranges beside the table; which pages are resident and readable; and
+ * the limits that the system sets this process. Called by arena/ for memory, and by all layers for the rest. No function here changes
+ * errno for its caller. */
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
+#include <sys/resource.h>
+#include <sys/vfs.h>
 #include <time.h>
 
+#include "base/bits.h"
 #include "base/syscall.h"
+#include "base/text.h"
 #include "os/loaded.h"
 #include "os/os.h"
-#include "os/reserved.h"
 
 #if defined(__aarch64__)
 #define VDSO_CLOCK "__kernel_clock_gettime"
@@ -43,8 +49,16 @@
 
 static bool linux_failed(long result) { return hak__syscall_code(result) != 0; }
 
+/* Of every range in the contract of os.h. */
+static bool is_whole_pages(uintptr_t address, size_t size)
+{
+    size_t page = hak__os_linux.page_size();
+    return address % page == 0 && size % page == 0 && size != 0;
+}
+
 static int linux_map(uintptr_t address, size_t size)
 {
+    hak_assert(is_whole_pages(address, size), "a range is whole pages");
     long got = hak__syscall(SYS_mmap, address, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     int code = hak__syscall_code(got);
     if (code == 0 && (uintptr_t)got != address) {
@@ -58,7 +72,7 @@ static int linux_map(uintptr_t address, size_t size)
 static int linux_unmap(uintptr_t address, size_t size) { return hak__syscall_code(hak__syscall(SYS_munmap, address, size)); }
 
 /* Emulators and filters may take advice, say that it has been done, and do nothing. Whether that is so is asked at the first purge, and
- * once more when a filter has come (resident.c): NOT_DONE. A refusal is no lie. */
+ * once more when a filter has come (hak__os_filter_comes): NOT_DONE. A refusal is no lie. */
 static bool advice_is_done(void)
 {
     enum { UNKNOWN, DONE, NOT_DONE };
@@ -80,6 +94,7 @@ static bool advice_is_done(void)
 /* Locked pages are refused with EINVAL; since 5.18 there is a call for them too, which leaves the range locked. */
 static int linux_purge(uintptr_t address, size_t size)
 {
+    hak_assert(is_whole_pages(address, size), "a range is whole pages");
     if (!advice_is_done())
         return ENOSYS;
     int code = hak__syscall_code(hak__syscall(SYS_madvise, address, size, MADV_DONTNEED));
@@ -88,6 +103,8 @@ static int linux_purge(uintptr_t address, size_t size)
 
 static int linux_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size)
 {
+    hak_assert(is_whole_pages(from, size) && is_whole_pages(to, new_size), "a range is whole pages");
+    hak_assert(from + size <= to || to + new_size <= from, "a mapping moves to addresses apart from it");
     return hak__syscall_code(hak__syscall(SYS_mremap, from, size, new_size, MREMAP_MAYMOVE | MREMAP_FIXED, to));
 }
 
@@ -110,6 +127,7 @@ static int linux_restore(uintptr_t address, size_t size)
 static int linux_extend(uintptr_t address, size_t size)
 {
     size_t page = hak__os_linux.page_size();
+    hak_assert(is_whole_pages(address, size), "a range is whole pages");
     if (linux_failed(hak__syscall(SYS_mremap, address - page, page, page + size, 0)))
         return ENOMEM;
     if (linux_restore(address, size) == 0)
@@ -125,6 +143,7 @@ static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
         [HAK_OS_WIPE_ON_FORK] = MADV_WIPEONFORK, [HAK_OS_DONT_FORK] = MADV_DONTFORK,
         [HAK_OS_GUARD] = MADV_GUARD_INSTALL, [HAK_OS_UNGUARD] = MADV_GUARD_REMOVE,
     };
+    hak_assert(is_whole_pages(address, size) && what < HAK_OS_ADVICES, "a range is whole pages, and its advice one of the list");
     if (what == HAK_OS_RESTORE)
         return linux_restore(address, size);
     if (what == HAK_OS_FORBID || what == HAK_OS_ALLOW) {
@@ -194,6 +213,133 @@ static size_t linux_page_size(void)
     return size != 0 ? size : 4096;
 }
 
+/* --- what the system allows ------------------------------------------------------------------------------------------ */
+
+enum { PATH_SIZE = 1024, TEXT_SIZE = 4096 };
+
+static const char group_root[] = "/sys/fs/cgroup";
+
+/* A file's first bytes as a text; empty when it cannot be read. The kernel's small files come by one read. */
+static void read_text(const char *path, char *text, size_t size)
+{
+    hak_assert(size != 0, "there is room for the end of the text");
+    long got = 0, file = hak__syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        got = hak__syscall(SYS_read, file, text, size - 1);
+        hak__syscall(SYS_close, file);
+    }
+    text[got < 0 ? 0 : got] = 0;
+}
+
+static enum hak_os_huge_setting linux_huge_setting(void)
+{
+    char text[64];   /* "always [madvise] never" */
+    read_text("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
+    for (const char *at = text; *at != 0; at++)
+        if (*at == '[')
+            return at[1] == 'a' ? HAK_OS_HUGE_ALWAYS : at[1] == 'm' ? HAK_OS_HUGE_MADVISE : HAK_OS_HUGE_NEVER;
+    return HAK_OS_HUGE_NEVER;
+}
+
+/* "max", nothing, or digits. */
+static uint64_t limit_in(const char *text)
+{
+    uint64_t number = 0;
+    if (*text < '0' || *text > '9')
+        return HAK_OS_UNLIMITED;
+    for (; *text >= '0' && *text <= '9'; text++)
+        if (__builtin_mul_overflow(number, 10, &number)
+            || __builtin_add_overflow(number, (uint64_t)(*text - '0'), &number))
+            return HAK_OS_UNLIMITED;
+    return number;
+}
+
+/* Lowers *least to the limit in a file of the group whose folder is the first `length` bytes of path. */
+static void lower_to(char *path, size_t length, const char *file, uint64_t *least)
+{
+    char text[64];
+    memcpy(path + length, file, strlen(file) + 1);
+    read_text(path, text, sizeof text);
+    uint64_t limit = limit_in(text);
+    if (limit < *least)
+        *least = limit;
+}
+
+/* The line of the unified hierarchy in /proc/self/cgroup, "0::/the/group"; NULL if there is none. */
+static char *own_group(char *text)
+{
+    for (char *line = text; *line != 0;) {
+        size_t length = 0;
+        while (line[length] != 0 && line[length] != '\n')
+            length++;
+        bool last = line[length] == 0;
+        line[length] = 0;
+        if (line[0] == '0' && line[1] == ':' && line[2] == ':' && line[3] == '/')
+            return line + 3;
+        line += length + !last;
+    }
+    return NULL;
+}
+
+/* Whether groups are all in the unified hierarchy. Elsewhere it has no memory limits, and looking for them in vain would
+ * cost every start several times as much as this. */
+static bool groups_are_unified(void)
+{
+    struct statfs about;
+    return hak__syscall(SYS_statfs, group_root, &about) == 0 && about.f_type == CGROUP2_SUPER_MAGIC;
+}
+
+/* A group is bound by its own limits and by those of all groups above it. */
+static void see_groups(struct hak_os_seen *out)
+{
+    char text[TEXT_SIZE], path[PATH_SIZE + 16];
+    if (!groups_are_unified())
+        return;
+    read_text("/proc/self/cgroup", text, sizeof text);
+    const char *group = own_group(text);
+    size_t root = sizeof group_root - 1, whole = group == NULL ? 0 : root + strlen(group);
+    if (group == NULL || whole >= PATH_SIZE)
+        return;
+    whole -= group[1] == 0;   /* the root's own path ends in a slash */
+    memcpy(path, group_root, root);
+    memcpy(path + root, group, whole - root);
+    for (size_t length = whole;; length--) {
+        if (length != root && path[length] != '/' && length != whole)
+            continue;
+        lower_to(path, length, "/memory.max", &out->memory_max);
+        lower_to(path, length, "/memory.high", &out->memory_high);
+        if (length <= root)
+            return;
+    }
+}
+
+static uint32_t count_processors(void)
+{
+    uint64_t mask[128] = { 0 };   /* 8192 processors */
+    long bytes = hak__syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
+    uint32_t count = 0;
+    for (long i = 0; i < bytes / 8; i++)
+        count += (uint32_t)__builtin_popcountll(mask[i]);
+    return count;
+}
+
+static void linux_seen(struct hak_os_seen *out)
+{
+    struct rlimit space = { RLIM_INFINITY, RLIM_INFINITY }, data = space;
+    char text[32];
+    *out = (struct hak_os_seen){ .memory_max = HAK_OS_UNLIMITED, .memory_high = HAK_OS_UNLIMITED,
+                                 .address_space = HAK_OS_UNLIMITED, .data = HAK_OS_UNLIMITED, .cpus = count_processors() };
+    see_groups(out);
+    if (hak__syscall(SYS_prlimit64, 0, RLIMIT_AS, NULL, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
+        out->address_space = space.rlim_cur;
+    if (hak__syscall(SYS_prlimit64, 0, RLIMIT_DATA, NULL, &data) == 0 && data.rlim_cur != RLIM_INFINITY)
+        out->data = data.rlim_cur;
+    read_text("/proc/sys/vm/overcommit_memory", text, sizeof text);
+    out->strict = text[0] == '2';
+    read_text("/proc/sys/vm/max_map_count", text, sizeof text);
+    out->mappings = limit_in(text) == HAK_OS_UNLIMITED ? 0 : limit_in(text);
+}
+
 const struct hak_os hak__os_linux = {
     .map = linux_map,
     .extend = linux_extend,
@@ -201,11 +347,128 @@ const struct hak_os hak__os_linux = {
     .purge = linux_purge,
     .move = linux_move,
     .advise = linux_advise,
-    .huge_setting = hak__os_linux_huge_setting,
+    .huge_setting = linux_huge_setting,
     .probe = linux_probe,
     .now_ms = linux_now_ms,
     .random = linux_random,
     .fixed = linux_fixed,
     .page_size = linux_page_size,
-    .seen = hak__os_linux_seen,
+    .seen = linux_seen,
 };
+
+/* --- ranges beside the table ----------------------------------------------------------------------------------------- */
+
+static int protect_pages(uintptr_t address, size_t size)
+{
+    size_t page = hak__os->page_size();
+    uintptr_t start = hak_align_down(address, page), end = hak_align_up(address + size, page);
+    return hak__syscall_code(hak__syscall(SYS_mprotect, start, end - start, PROT_READ | PROT_WRITE));
+}
+
+static uintptr_t map_anywhere(size_t size, int rights, int flags)
+{
+    long at = hak__syscall(SYS_mmap, 0, size, rights, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    return hak__syscall_code(at) != 0 ? 0 : (uintptr_t)at;
+}
+
+uintptr_t hak__os_reserve(size_t size) { return map_anywhere(size, PROT_NONE, MAP_NORESERVE); }
+uintptr_t hak__os_borrow(size_t size) { return map_anywhere(size, PROT_READ | PROT_WRITE, 0); }
+
+void hak__os_return(uintptr_t address, size_t size)
+{
+    hak_assert(address != 0, "the range was borrowed");
+    hak__syscall(SYS_munmap, address, size);
+}
+
+int hak__os_commit(uintptr_t address, size_t size) { return protect_pages(address, size); }
+
+void hak__os_discard(uintptr_t address, size_t size)
+{
+    hak_assert(is_whole_pages(address, size), "a range is whole pages");
+    hak__syscall(SYS_madvise, address, size, MADV_DONTNEED);
+}
+
+int hak__os_unprotect(void *data, size_t size) { return protect_pages((uintptr_t)data, size); }
+
+/* --- resident and readable pages ------------------------------------------------------------------------------------- */
+
+static _Atomic bool resident_filtered;   /* orders nothing: a reader that finds it set need not see what came before */
+
+bool hak__os_is_filtered(void) { return hak_load(&resident_filtered, HAK_RELAXED); }
+bool hak__os_filter_comes(bool comes) { return hak_exchange(&resident_filtered, comes, HAK_RELAXED); }
+
+int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages)
+{
+    if (hak_load(&resident_filtered, HAK_RELAXED))
+        return EPERM;
+    hak_assert(address % hak__os_linux.page_size() == 0, "the range begins at a page");
+    int code = hak__syscall_code(hak__syscall(SYS_mincore, address, size, pages));
+    size_t count = size / hak__os_linux.page_size();
+    hak_fetch_add(&hak__os_calls[HAK_OS_LOOK], 1, HAK_RELAXED);
+    for (size_t i = 0; i < count && code == 0; i++)
+        pages[i] &= 1;
+    return code;
+}
+
+/* The call reads its set of signals before it refuses what to do with it (the idea is Abseil's). At NULL there is no set. */
+int hak__os_readable(uintptr_t address)
+{
+    enum { NO_SUCH_CHANGE = -1 };
+    if (hak_load(&resident_filtered, HAK_RELAXED))
+        return EPERM;
+    if (address == 0)
+        return EFAULT;
+    long result = hak__syscall(SYS_rt_sigprocmask, NO_SUCH_CHANGE, address, 0, sizeof(uint64_t));
+    return hak__syscall_code(result) == EFAULT ? EFAULT : 0;
+}
+
+/* The start of a mapping, from its line "55d0-55e0 r--p ..."; false for every other line. */
+static bool mapping_start(const char *line, uintptr_t *start)
+{
+    uintptr_t n = 0;
+    for (; (*line >= '0' && *line <= '9') || (*line >= 'a' && *line <= 'f'); line++)
+        n = n * 16 + (uintptr_t)(*line <= '9' ? *line - '0' : *line - 'a' + 10);
+    *start = *line == '-' ? n : *start;
+    return *line == '-';
+}
+
+/* The bytes of what follows the name in a line "Rss:    123 kB". */
+static size_t read_kilobytes(const char *line)
+{
+    size_t n = 0;
+    for (; *line == ' '; line++)
+        continue;
+    for (; *line >= '0' && *line <= '9'; line++)
+        n = n * 10 + (size_t)(*line - '0');
+    return n << 10;
+}
+
+bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument)
+{
+    static const char rss[] = "Rss:", huge[] = "AnonHugePages:";
+    char chunk[1024], line[64];
+    size_t used = 0;
+    uintptr_t start = 0;
+    long got, file = hak__syscall(SYS_openat, AT_FDCWD, "/proc/self/smaps", O_RDONLY | O_CLOEXEC);
+    bool any = false;
+    while (file >= 0 && ((got = hak__syscall(SYS_read, file, chunk, sizeof chunk)) > 0 || got == -EINTR)) {
+        for (const char *at = chunk; got > 0 && at < chunk + got; at++) {
+            if (*at != '\n') {   /* long lines are those with a file's name; only their beginning counts */
+                if (used < sizeof line - 1)
+                    line[used++] = *at;
+                continue;
+            }
+            line[used] = 0;
+            used = 0;
+            if (!mapping_start(line, &start) && hak_begins(line, rss)) {
+                each(argument, start, read_kilobytes(line + sizeof rss - 1), 0);
+                any = true;
+            } else if (hak_begins(line, huge)) {
+                each(argument, start, 0, read_kilobytes(line + sizeof huge - 1));
+            }
+        }
+    }
+    if (file >= 0)
+        hak__syscall(SYS_close, file);
+    return any;
+}

@@ -10,6 +10,7 @@ _Atomic uint64_t hak__os_failures;
 
 static int os_counted(enum hak_os_call kind, int code)
 {
+    hak_assert(code >= 0, "results are errno codes");
     hak_fetch_add(&hak__os_calls[kind], 1, HAK_RELAXED);
     if (code != 0)
         hak_fetch_add(&hak__os_failures, 1, HAK_RELAXED);

@@ -67,8 +67,6 @@ struct hak_os {
 };
 
 extern const struct hak_os hak__os_linux;
-hak_noinline void hak__os_linux_seen(struct hak_os_seen *out);   /* system.c */
-hak_noinline enum hak_os_huge_setting hak__os_linux_huge_setting(void);
 
 #if HAK_TESTING
 extern const struct hak_os *hak__os;             /* tests point it at a fake */
@@ -112,7 +110,7 @@ hak_cold void hak__os_wake(_Atomic uint32_t *word);
 /* The calling thread's thread pointer, from which its thread-local variables lie at the same distance in every thread. */
 const char *hak__os_thread_pointer(void);
 
-/* The kernel's knowledge of memory, for the ledger of the statistics (resident.c). These change nothing, so they are
+/* The kernel's knowledge of memory, for the ledger of the statistics. These change nothing, so they are
  * not part of the table. All may be used in signal handlers.
  *
  * hak__os_resident: pages[i] is 1 when the i-th page of the range is in memory (a page that was only ever read is the
@@ -128,3 +126,23 @@ hak_cold bool hak__os_is_filtered(void);
 hak_at_start int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
 hak_cold int hak__os_readable(uintptr_t address);
 hak_cold bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument);
+
+/* Ranges of addresses that are the library's before there is memory in them, for data that must not move and grows to an unknown size.
+ * Real in tests too, so not part of the table. All may be called in signal handlers; any thread. */
+
+/* `size` bytes of inaccessible addresses, which cost no memory; 0 when the system refuses. */
+hak_cold uintptr_t hak__os_reserve(size_t size);
+
+/* The pages of the range, which is part of a reserved one, are zeroed memory from now on if they were not memory before, and
+ * keep their contents if they were. 0 or an errno code. */
+hak_cold int hak__os_commit(uintptr_t address, size_t size);
+
+/* The pages go back to the system and read as zeros. */
+hak_cold void hak__os_discard(uintptr_t address, size_t size);
+
+/* Zeroed memory for a moment, apart from the heap; 0 when the system refuses. */
+hak_cold uintptr_t hak__os_borrow(size_t size);
+hak_cold void hak__os_return(uintptr_t address, size_t size);
+
+/* Lets data that the loader has made read-only be written. 0 or an errno code. */
+hak_cold int hak__os_unprotect(void *data, size_t size);

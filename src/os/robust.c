@@ -55,20 +55,20 @@ static bool robust_lives(uint32_t number)
     return hak__syscall(SYS_kill, number, 0) != -ESRCH;
 }
 
-/* Takes the lock where nobody has it. `flags`: what the word says besides afterwards. */
+/* Takes a free lock; keeps the mark of waiting threads. */
 static bool robust_try(struct hak_robust *lock, uint32_t word, uint32_t number)
 {
     /* acquire: pairs with the release in hak__robust_release, or with the kernel's store for one that has died. */
     return hak_cas_strong(&lock->word, &word, (word & FUTEX_WAITERS) | number, HAK_ACQUIRE, HAK_RELAXED);
 }
 
-/* Some holder has said that nobody tells of its death. One of whose death the kernel tells has done so before it is gone. */
+/* Only where a holder has said that the kernel does not report its death. Reported deaths are in the word before the thread is gone. */
 static bool robust_try_dead(struct hak_robust *lock, uint32_t word, uint32_t number)
 {
     return hak_load(&lock->unlisted, HAK_RELAXED) != 0 && !robust_lives(word & FUTEX_TID_MASK) && robust_try(lock, word, number);
 }
 
-/* Sleeps until the word is no longer `word`, which somebody has. Who has slept leaves the mark of those that wait when it takes the
+/* Sleeps until the word is no longer `word`, which a thread has. A thread that has slept keeps the mark of waiting threads when it takes the
  * lock, since there may be more of them. */
 static void robust_sleep(struct hak_robust *lock, uint32_t word)
 {
@@ -115,12 +115,14 @@ bool hak__robust_acquire(struct hak_robust *lock, struct hak_robust_thread *me)
 {
     robust_enter(lock, me);
     bool whole = hak_likely(hak_load(&lock->word, HAK_RELAXED) == 0 && robust_try(lock, 0, me->number)) || robust_wait(lock, me);
+    hak_assert((hak_load(&lock->word, HAK_RELAXED) & FUTEX_TID_MASK) == me->number, "the word names the holder");
     return whole;
 }
 
 void hak__robust_release(struct hak_robust *lock, struct hak_robust_thread *me)
 {
-    /* release: pairs with the acquire of who takes the lock next. */
+    hak_assert((hak_load(&lock->word, HAK_RELAXED) & FUTEX_TID_MASK) == me->number, "a thread releases a lock that it has");
+    /* release: pairs with the acquire of the next thread to take the lock. */
     if (hak_unlikely((hak_exchange(&lock->word, 0, HAK_RELEASE) & FUTEX_WAITERS) != 0))
         hak__syscall(SYS_futex, &lock->word, FUTEX_WAKE, 1, 0, 0, 0);
     robust_leave(me);

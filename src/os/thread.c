@@ -142,6 +142,7 @@ static void thread_clear_region(void)
 {
     struct thread_region *region = &thread_region;
     size_t bytes = (size_t)(region->end - region->stack_top);
+    hak_assert(region->start != NULL, "there is a region");
     if (hak__syscall(SYS_madvise, region->stack_top, bytes, MADV_DONTNEED) != 0)   /* locked memory */
         memset(region->stack_top, 0, bytes);
     thread_init_pointer(region->pointer);
@@ -164,6 +165,8 @@ static bool thread_make_region(void)
     char *start = (char *)got;
     char *zeros = start + page + stack;
     thread_region = (struct thread_region){ start, zeros, zeros + reach, start + bytes, hak__syscall(SYS_getpid) };
+    hak_assert(hak_align_down((uintptr_t)thread_region.pointer, page) == (uintptr_t)thread_region.pointer, "the pointer is aligned");
+    hak_assert(thread_region.stack_top < thread_region.pointer && thread_region.pointer < thread_region.end, "zeros lie on both sides");
     thread_init_pointer(thread_region.pointer);
     return true;
 }
@@ -228,6 +231,7 @@ void hak__os_thread_init(const void *thread_local_word)
 
 bool hak__os_thread_start(void (*body)(void), _Atomic uint32_t *alive)
 {
+    hak_assert(body != NULL && hak_load(alive, HAK_RELAXED) == 0, "one thread at a time");
     int saved = errno;
     thread_body = body;
     bool made = thread_create(alive);

@@ -6,7 +6,6 @@
 #include "base/assert.h"
 #include "base/bits.h"
 #include "os/os.h"
-#include "os/reserved.h"
 #include "span/shield.h"
 
 enum { CHUNK = 64 << 10, PLACE_CLASSES = HAK_CLASS_MID_LAST + 1, OUTER = PLACE_CLASSES, PLACE_SMALLER = 4, PLACE_TRIES = 3 };

@@ -107,17 +107,9 @@ hak_inline bool hak__profile_has(const void *p)
     return hak_unlikely((uintptr_t)p - hak__profile.places < hak__profile.places_bytes);
 }
 
-hak_cold struct hak_record *hak__profile_record_of(const void *p);   /* NULL: none ever began there */
-
-/* They end the program with a report unless a block in use begins at p, an address in the range. */
-hak_cold void hak__profile_free(void *p, const char *function);
-hak_cold size_t hak__profile_usable(const void *p, const char *function);
-
-/* Before a block in use is read: the program may have made its pages inaccessible. */
-hak_cold void hak__profile_allow(const void *p);
-
-/* What the address is, as the crash report says it. */
-hak_cold void hak__profile_describe(uintptr_t address, char *text, size_t size);
+/* The record of the place in which p lies, an address in the range; NULL: no block was ever there. Its usable bytes are the place's, of a
+ * hardened process those asked for. */
+hak_cold struct hak_record *hak__profile_record_of(const void *p);
 
 /* --- dumps (write.c) ---------------------------------------------------------------------------------------------------------- */
 

@@ -6,7 +6,6 @@
 #include "cache/tune.h"
 #include "diag/report.h"
 #include "os/os.h"
-#include "os/reserved.h"
 #include "profile/places.h"
 #include "profile/probes.h"
 #include "span/hardened.h"
@@ -80,9 +79,9 @@ static uint32_t sampler_now_ms(void) { return (uint32_t)hak__os->now_ms(); }
 
 static void sampler_missed(void) { hak_fetch_add(&hak__profile.missed, 1, HAK_RELAXED); }
 
-static void begin_record(struct hak_profile_record *record, struct hak_profile_site *site, size_t n, hak_record_end *end)
+static void begin_record(struct hak_profile_record *record, struct hak_profile_site *site, size_t n, const struct hak_sample_design *design)
 {
-    record->sample.end = end;
+    record->sample.design = design;
     record->site = site;
     record->bytes = n;
     record->born_ms = sampler_now_ms();
@@ -110,6 +109,8 @@ static void outer_end(struct hak_record *sample, const char *function)
     hak__profile_outer_give(record);
 }
 
+static const struct hak_sample_design outer_design = { .end = outer_end };
+
 void hak__profile_forget(const void *block)
 {
     struct hak_profile_record *record = hak__profile_outer_find(block, true);
@@ -129,21 +130,10 @@ void hak__profile_note(struct hak_heap *heap, void *block, size_t n, struct hak_
         return;
     }
     hak__record_join(&record->sample, samples, 0);
-    begin_record(record, site, n, outer_end);
+    begin_record(record, site, n, &outer_design);
 }
 
 /* --- blocks of the range ---------------------------------------------------------------------------------------------------------- */
-
-static struct hak_profile_record *live_at(const void *p, uint32_t *class, const char *function)
-{
-    struct hak_profile_record *record = hak__profile_record_at(p, class);
-    uint32_t state = record == NULL ? HAK_SAMPLE_UNUSED : hak_load(&record->sample.state, HAK_ACQUIRE);
-    if (state == HAK_SAMPLE_UNUSED)
-        hak__misuse_invalid(function, p, "this block was never allocated");
-    if (record->sample.block != (uintptr_t)p)
-        hak__misuse_invalid(function, p, "not the start of a block");
-    return state == HAK_SAMPLE_LIVE ? record : NULL;
-}
 
 /* The program may have taken rights from the block's pages, by calls that nobody sees too: all come back before the place is read,
  * written or used again. A block without a whole page has none to lose. False: the system refuses. */
@@ -185,11 +175,20 @@ static void place_end(struct hak_record *sample, const char *function)
     hak__profile_place_give(record, class);
 }
 
+static void place_lift(struct hak_record *sample)
+{
+    uint32_t class = 0;
+    hak__profile_record_at((void *)sample->block, &class);
+    allow_place((void *)sample->block, hak__classes[class].size);
+}
+
+static const struct hak_sample_design place_design = { .end = place_end, .lift = place_lift };
+
 void *hak__profile_take(uint32_t class, size_t n, struct hak_samples *samples)
 {
     struct hak_profile_site *site = hak__profile_site_here(n);
     struct hak_profile_record *record = site == NULL ? NULL : hak__profile_place_take(class);
-    bool joined = record != NULL && hak__record_join(&record->sample, samples, hak__classes[class].size);
+    bool joined = record != NULL && hak__record_join(&record->sample, samples, hak__hardened.on ? n : hak__classes[class].size);
     if (record != NULL && !joined)
         hak__profile_place_give(record, class);
     if (!joined) {
@@ -198,51 +197,13 @@ void *hak__profile_take(uint32_t class, size_t n, struct hak_samples *samples)
     }
     if (record->bytes != 0)
         hak_fetch_sub(&resident_places, record->bytes, HAK_RELAXED);
-    begin_record(record, site, n, place_end);
+    begin_record(record, site, n, &place_design);
     return (void *)record->sample.block;
-}
-
-void hak__profile_free(void *p, const char *function)
-{
-    uint32_t class = 0;
-    struct hak_profile_record *record = live_at(p, &class, function);
-    if (record == NULL || !hak__record_claim(&record->sample))
-        hak__misuse_double_free(function, p, hak__classes[class].size);
-    place_end(&record->sample, function);
 }
 
 struct hak_record *hak__profile_record_of(const void *p)
 {
     uint32_t class;
     struct hak_profile_record *record = hak__profile_record_at(p, &class);
-    return record != NULL && record->sample.block == (uintptr_t)p ? &record->sample : NULL;
-}
-
-void hak__profile_allow(const void *p)
-{
-    uint32_t class = 0;
-    if (hak__profile_record_at(p, &class) != NULL)
-        allow_place(p, hak__classes[class].size);
-}
-
-size_t hak__profile_usable(const void *p, const char *function)
-{
-    uint32_t class = 0;
-    const struct hak_profile_record *record = live_at(p, &class, function);
-    if (record == NULL)
-        hak__misuse_invalid(function, p, "this block is free");
-    return hak__hardened.on ? record->bytes : hak__classes[class].size;   /* as any block of a hardened process */
-}
-
-void hak__profile_describe(uintptr_t address, char *text, size_t size)
-{
-    uint32_t class;
-    const struct hak_profile_record *record = hak__profile_record_at((const void *)address, &class);
-    uintptr_t block = record == NULL ? 0 : record->sample.block;
-    if (block == 0)
-        hak__format(text, size, "in the range of sampled blocks, where there is none");
-    else
-        hak__format(text, size, "inside a %s sampled block of %u bytes, offset %u (block %p)",
-                    hak_load(&record->sample.state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE ? "live" : "freed",
-                    (uint64_t)hak__classes[class].size, (uint64_t)(address - block), (void *)block);
+    return record != NULL ? &record->sample : NULL;
 }

@@ -6,7 +6,6 @@
 #include "base/bits.h"
 #include "os/loaded.h"
 #include "os/os.h"
-#include "os/reserved.h"
 #include "profile/modules.h"
 #include "trace/unwind.h"
 

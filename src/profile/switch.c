@@ -10,10 +10,9 @@
 #include "base/syscall.h"
 #include "diag/report.h"
 #include "os/os.h"
-#include "os/reserved.h"
 #include "profile/leaks.h"
 #include "profile/places.h"
-#include "size/bins.h"
+#include "size/size.h"
 #include "span/hardened.h"
 
 struct hak_profile hak__profile;

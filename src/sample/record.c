@@ -2,6 +2,7 @@
 #include "sample/record.h"
 
 #include "base/assert.h"
+#include "diag/report.h"
 
 void hak__samples_open(struct hak_samples *samples, struct hak_account *account)
 {
@@ -113,7 +114,7 @@ static struct hak_record *samples_end_one(struct hak_samples *samples, bool clos
 void hak__samples_end(struct hak_samples *samples, bool close, const char *function)
 {
     for (struct hak_record *record; (record = samples_end_one(samples, close)) != NULL;)
-        record->end(record, function);
+        record->design->end(record, function);
 }
 
 void hak__samples_merge(struct hak_samples *samples)
@@ -158,4 +159,25 @@ void hak__samples_fork_child(struct hak_samples *samples)
     }
     hak_store(&samples->count, count, HAK_RELAXED);
     hak_store(&samples->bytes, bytes, HAK_RELAXED);
+}
+
+/* --- descriptions ------------------------------------------------------------------------------------------------------- */
+
+void hak__record_describe(const struct hak_record *record, uintptr_t address, char *text, size_t size)
+{
+    uint32_t state = record == NULL ? HAK_SAMPLE_UNUSED : hak_load(&record->state, HAK_ACQUIRE);
+    uintptr_t start = state < HAK_SAMPLE_LIVE || state == HAK_SAMPLE_HOLE ? 0 : record->block;
+    const void *block = (const void *)start;
+    const char *live = state == HAK_SAMPLE_LIVE ? "live" : "freed";
+    if (start == 0)
+        hak__format(text, size, "in the range of sampled blocks, where there is none");
+    else if (address < start)
+        hak__format(text, size, "%u bytes before a %s sampled block of %u bytes (block %p)", (uint64_t)(start - address), live,
+                    (uint64_t)record->counted, block);
+    else if (address - start < record->counted)
+        hak__format(text, size, "inside a %s sampled block of %u bytes, offset %u (block %p)", live, (uint64_t)record->counted,
+                    (uint64_t)(address - start), block);
+    else
+        hak__format(text, size, "%u bytes beyond the end of a %s sampled block of %u bytes (block %p)",
+                    (uint64_t)(address - start - record->counted), live, (uint64_t)record->counted, block);
 }

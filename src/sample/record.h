@@ -22,15 +22,21 @@ enum hak_sample_state {
 };
 
 struct hak_record;
-typedef void hak_record_end(struct hak_record *record, const char *function);
+
+/* What the samples of one design have in common: with guards, for a profile in a place of its own, or in the window. */
+struct hak_sample_design {
+    void (*end)(struct hak_record *record, const char *function);   /* what a free does with one that has been claimed */
+    void (*lift)(struct hak_record *record);         /* before it is read: the program may have taken rights from its pages */
+    void (*tell)(const struct hak_record *record);   /* more on the block, on further lines of a report; NULL: nothing */
+};
 
 struct hak_record {
     _Atomic uint32_t state;
-    uint32_t counted;                     /* usable bytes, of a block outside of the heap's spans; else 0 */
+    uint32_t counted;                     /* usable bytes, of a block outside of the window; else 0 */
     uintptr_t block;
     _Atomic(struct hak_samples *) of;     /* the user heap; NULL: malloc's */
     struct hak_record *next, *before;
-    hak_record_end *end;                  /* what a free does with a record that has been claimed */
+    const struct hak_sample_design *design;
 };
 
 /* Of a user heap. */
@@ -61,5 +67,8 @@ hak_cold void hak__samples_merge(struct hak_samples *samples);
 
 /* Calls for each block that lies outside of the heap's spans, until one gives something else than 0: the result. */
 hak_cold int hak__samples_visit(struct hak_samples *samples, int (*visit)(void *, size_t, void *), void *argument);
+
+/* What an address is, in the block or near it, as the crash report says it. NULL: no block was ever there. */
+hak_cold void hak__record_describe(const struct hak_record *record, uintptr_t address, char *text, size_t size);
 
 hak_cold void hak__samples_fork_child(struct hak_samples *samples);

@@ -11,11 +11,9 @@
 #include "arena/window.h"
 #include "base/bits.h"
 #include "base/syscall.h"
-#include "base/text.h"
 #include "cache/cache.h"
 #include "diag/report.h"
 #include "os/os.h"
-#include "os/reserved.h"
 #include "span/hardened.h"
 #include "span/shield.h"
 #include "trace/frames.h"
@@ -80,9 +78,9 @@ static struct hak_sample_place *pick_freed(void)
     return oldest == NULL ? NULL : sample_claim(oldest, HAK_SAMPLE_FREE);
 }
 
-struct hak_sample_place *hak__sample_place_of(uintptr_t address)
+struct hak_record *hak__sample_record_of(const void *p)
 {
-    return &hak__sample.places[(address - hak__sample.start) / HAK_GUARDED_STRIDE];
+    return &hak__sample.places[((uintptr_t)p - hak__sample.start) / HAK_GUARDED_STRIDE].sample;
 }
 
 static uintptr_t start_of(const struct hak_sample_place *place)
@@ -92,12 +90,12 @@ static uintptr_t start_of(const struct hak_sample_place *place)
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
-/* Where the block lies. Requests for wide alignments come as sizes of classes that are multiples of them, so the block is
- * aligned as its size is; above a page, pages begin where the place's first quarter ends. */
-static void lay_out(struct hak_sample_place *place, size_t n, bool at_end)
+/* Where the block lies. Requests for wide alignments may come as sizes that are multiples of them, so the block is
+ * aligned as its size is, too; above a page, pages begin where the place's first quarter ends. */
+static void lay_out(struct hak_sample_place *place, size_t align, size_t n, bool at_end)
 {
-    size_t page = hak__page_size(), bytes = hak_align_up(n, page), align = n & (0 - n);
-    place->size = (uint32_t)n;
+    size_t page = hak__page_size(), bytes = hak_align_up(n, page);
+    align = hak_max(align, n & (0 - n));
     place->pages = start_of(place) + HAK_GUARDED_STRIDE / 4;
     place->page_bytes = bytes;
     place->sample.block = place->pages + (at_end ? bytes - hak_align_up(n, hak_max(HAK_ALIGN, hak_min(align, page))) : 0);
@@ -112,7 +110,7 @@ static uint8_t *slack_before(const struct hak_sample_place *place, size_t *bytes
 
 static uint8_t *slack_behind(const struct hak_sample_place *place, size_t *bytes)
 {
-    uintptr_t end = place->sample.block + place->size;
+    uintptr_t end = place->sample.block + place->sample.counted;
     *bytes = hak_min(place->pages + place->page_bytes - end, HAK_SAMPLE_SLACK_MOST);
     return (uint8_t *)end;
 }
@@ -148,85 +146,20 @@ static void give_up(struct hak_sample_place *place, bool foreign)
     hak_store(&place->sample.state, foreign ? HAK_SAMPLE_HOLE : HAK_SAMPLE_FREE, HAK_RELEASE);
 }
 
-static bool sample_map(struct hak_sample_place *place, size_t n)
+static bool sample_map(struct hak_sample_place *place, size_t align, size_t n)
 {
     if (place->page_bytes != 0 && !hak__guarded_unmap(place->pages, place->page_bytes)) {
         hak_store(&place->sample.state, HAK_SAMPLE_FREE, HAK_RELEASE);   /* unmapping was refused before, and is again */
         return false;
     }
-    lay_out(place, n, hak__os->random() >> 32 & 1);
+    lay_out(place, align, n, hak__os->random() >> 32 & 1);
     int code = hak__guarded_map(place->pages, place->page_bytes);
     if (code != 0)
         give_up(place, code != ENOMEM);
     return code == 0;
 }
 
-static void sample_end(struct hak_record *record, const char *function);
-
-static void *sample_alloc(size_t n, struct hak_samples *samples)
-{
-    struct hak_sample_place *place = next_unused();
-    if (place == NULL)
-        place = pick_freed();
-    if (place == NULL || !sample_map(place, n))
-        return NULL;
-    if (!hak__record_join(&place->sample, samples, n)) {
-        hak_store(&place->sample.state, HAK_SAMPLE_FREE, HAK_RELEASE);   /* its pages make way for the next one's */
-        return NULL;
-    }
-    fill_slack(place);
-    place->freed.thread = 0;
-    sample_note(&place->allocated);
-    place->sample.end = sample_end;
-    hak_fetch_add(&hak__sample.allocated, 1, HAK_RELAXED);
-    hak_store(&place->sample.state, HAK_SAMPLE_LIVE, HAK_RELEASE);
-    return (void *)place->sample.block;
-}
-
-bool hak__sample_due(struct hak_heap *heap, uint32_t class)
-{
-    return class <= HAK_CLASS_MID_LAST && hak__sample.places != NULL && hak__cache_unmark(heap, class);
-}
-
-void *hak__sample_take(size_t n, struct hak_samples *samples)
-{
-    void *block = rate_allows() ? sample_alloc(hak_max(n, 1), samples) : NULL;
-    if (block == NULL)
-        hak_fetch_add(&hak__sample.refused, 1, HAK_RELAXED);
-    return block;
-}
-
-void *hak__sample_malloc(struct hak_heap *heap, size_t n)
-{
-    if ((heap->mode & (HAK_MODE_SENTINEL | HAK_MODE_REDIRECTED)) != 0 || n > HAK_MID_MAX || !hak__heap_lock(heap))
-        return NULL;
-    bool due = hak__sample_due(heap, hak__class_of(n));
-    hak__heap_unlock(heap);
-    return due ? hak__sample_take(n, NULL) : NULL;
-}
-
 /* --- frees --------------------------------------------------------------------------------------------------------- */
-
-/* The place of the block in use that begins at p; ends the program when there is none. */
-static struct hak_sample_place *place_at(const void *p, const char *function)
-{
-    struct hak_sample_place *place = hak__sample_place_of((uintptr_t)p);
-    /* acquire: pairs with the release that made the block live. */
-    uint32_t state = hak_load(&place->sample.state, HAK_ACQUIRE);
-    bool start = place->sample.block == (uintptr_t)p;
-    if (start && state == HAK_SAMPLE_LIVE)
-        return place;
-    if (!start || state < HAK_SAMPLE_ENDING || state == HAK_SAMPLE_HOLE) {
-        hak__say_invalid(function, p, "not the start of a block");
-    } else if (hak_begins(function, "free")) {
-        hak__say_double_free(function, p, place->size);
-    } else {
-        hak__say_invalid(function, p, "this block is free");
-    }
-    hak__frames_say_here("called");
-    hak__sample_tell(place);
-    abort();
-}
 
 static void check_slack(struct hak_sample_place *place, const char *function)
 {
@@ -241,9 +174,9 @@ static void check_slack(struct hak_sample_place *place, const char *function)
     if (found == NULL)
         return;
     hak__warn("%s(): %s of %p (%u-byte block): %p was written before", function, what, (void *)place->sample.block,
-              (uint64_t)place->size, found);
+              (uint64_t)place->sample.counted, found);
     hak__frames_say_here("called");
-    hak__sample_tell(place);
+    hak__sample_tell(&place->sample);
     abort();
 }
 
@@ -253,7 +186,7 @@ static bool sample_allow(const struct hak_sample_place *place)
            && hak__os_commit(place->pages, place->page_bytes) == 0;
 }
 
-void hak__sample_allow(const void *p, const char *function) { sample_allow(place_at(p, function)); }
+static void sample_lift(struct hak_record *record) { sample_allow((struct hak_sample_place *)record); }
 
 static void sample_end(struct hak_record *record, const char *function)
 {
@@ -270,17 +203,51 @@ static void sample_end(struct hak_record *record, const char *function)
     hak_store(&record->state, HAK_SAMPLE_FREE, HAK_RELEASE);
 }
 
-void hak__sample_free(void *p, const char *function)
+static const struct hak_sample_design guarded_design = { .end = sample_end, .lift = sample_lift, .tell = hak__sample_tell };
+
+/* --- requests ------------------------------------------------------------------------------------------------------ */
+
+static void *sample_alloc(size_t align, size_t n, struct hak_samples *samples)
 {
-    struct hak_sample_place *place = place_at(p, function);
-    if (!hak__record_claim(&place->sample))
-        place_at(p, function);
-    sample_end(&place->sample, function);
+    struct hak_sample_place *place = next_unused();
+    if (place == NULL)
+        place = pick_freed();
+    if (place == NULL || !sample_map(place, align, n))
+        return NULL;
+    if (!hak__record_join(&place->sample, samples, n)) {
+        hak_store(&place->sample.state, HAK_SAMPLE_FREE, HAK_RELEASE);   /* its pages make way for the next one's */
+        return NULL;
+    }
+    fill_slack(place);
+    place->freed.thread = 0;
+    sample_note(&place->allocated);
+    place->sample.design = &guarded_design;
+    hak_fetch_add(&hak__sample.allocated, 1, HAK_RELAXED);
+    hak_store(&place->sample.state, HAK_SAMPLE_LIVE, HAK_RELEASE);
+    return (void *)place->sample.block;
 }
 
-struct hak_record *hak__sample_record_of(const void *p) { return &hak__sample_place_of((uintptr_t)p)->sample; }
+bool hak__sample_due(struct hak_heap *heap, uint32_t class)
+{
+    return class <= HAK_CLASS_MID_LAST && hak__sample.places != NULL && hak__cache_unmark(heap, class);
+}
 
-size_t hak__sample_usable(const void *p, const char *function) { return place_at(p, function)->size; }
+void *hak__sample_take(size_t align, size_t n, struct hak_samples *samples)
+{
+    void *block = rate_allows() ? sample_alloc(align, hak_max(n, 1), samples) : NULL;
+    if (block == NULL)
+        hak_fetch_add(&hak__sample.refused, 1, HAK_RELAXED);
+    return block;
+}
+
+void *hak__sample_malloc(struct hak_heap *heap, size_t n)
+{
+    if ((heap->mode & (HAK_MODE_SENTINEL | HAK_MODE_REDIRECTED)) != 0 || n > HAK_MID_MAX || !hak__heap_lock(heap))
+        return NULL;
+    bool due = hak__sample_due(heap, hak__class_of(n));
+    hak__heap_unlock(heap);
+    return due ? hak__sample_take(HAK_ALIGN, n, NULL) : NULL;
+}
 
 /* --- start --------------------------------------------------------------------------------------------------------- */
 

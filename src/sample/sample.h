@@ -22,7 +22,6 @@ struct hak_sample_event {
 
 struct hak_sample_place {
     struct hak_record sample;
-    uint32_t size;                              /* bytes asked for, at least 1 */
     uintptr_t pages;
     size_t page_bytes;                          /* mapped at `pages`; 0: nothing */
     _Atomic uint64_t freed_at;                  /* the number of its free */
@@ -50,29 +49,20 @@ hak_inline bool hak__sample_has(const void *p)
 /* A request that the fast path could not serve from this heap: whether it is one's turn. The heap is locked. */
 hak_cold bool hak__sample_due(struct hak_heap *heap, uint32_t class);
 
-/* A sampled block for a request whose turn it is, of a user heap, or with NULL malloc's; NULL: too many per second, no place, no
- * memory. Zeroed. */
-hak_cold void *hak__sample_take(size_t n, struct hak_samples *samples);
+/* A sampled block of zeros at a multiple of `align`, for a request whose turn it is, of a user heap, or with NULL malloc's. NULL: too many
+ * per second, no place, no memory. */
+hak_cold void *hak__sample_take(size_t align, size_t n, struct hak_samples *samples);
 
 /* Both for a request of the calling thread's own heap. */
 hak_cold void *hak__sample_malloc(struct hak_heap *heap, size_t n);
 hak_inline bool hak__sample_on(void) { return hak__option(HAK_OPTION_sample_guards) != 0; }
 
-/* For addresses in the range. They end the program with a report unless a block in use begins at p. */
-hak_cold void hak__sample_free(void *p, const char *function);
-hak_cold size_t hak__sample_usable(const void *p, const char *function);
-hak_cold void hak__sample_allow(const void *p, const char *function);   /* before it is read, whatever rights the program has taken */
-
-/* The record of the place in which p lies. */
+/* The record of the place in which p lies, an address in the range. Its usable bytes are those asked for, at least 1. */
 hak_cold struct hak_record *hak__sample_record_of(const void *p);
 
 /* --- reports (sampled.c) ------------------------------------------------------------------------------------------------ */
 
 hak_cold void hak__sample_handle_faults(void);
-hak_cold struct hak_sample_place *hak__sample_place_of(uintptr_t address);
-
-/* What the address is, as the crash report says it. */
-hak_cold void hak__sample_describe(uintptr_t address, char *text, size_t size);
 
 /* Which block it was, on further lines of a report. */
-hak_cold void hak__sample_tell(const struct hak_sample_place *place);
+hak_cold void hak__sample_tell(const struct hak_record *record);

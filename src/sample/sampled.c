@@ -20,36 +20,16 @@ static void say_event(const char *what, const struct hak_sample_event *event)
     hak__frames_say(what, event->thread, event->trace, event->frames);
 }
 
-void hak__sample_tell(const struct hak_sample_place *place)
+void hak__sample_tell(const struct hak_record *record)
 {
-    uint32_t state = hak_load(&place->sample.state, HAK_ACQUIRE);
-    if (place->sample.block == 0 || state < HAK_SAMPLE_LIVE || state == HAK_SAMPLE_HOLE)
+    const struct hak_sample_place *place = (const struct hak_sample_place *)record;
+    uint32_t state = hak_load(&record->state, HAK_ACQUIRE);
+    if (record->block == 0 || state < HAK_SAMPLE_LIVE || state == HAK_SAMPLE_HOLE)
         return;
-    hak__warn("  sampled block of %u bytes at %p", (uint64_t)place->size, (void *)place->sample.block);
+    hak__warn("  sampled block of %u bytes at %p", (uint64_t)record->counted, (void *)record->block);
     say_event("allocated", &place->allocated);
     if (place->freed.thread != 0)
         say_event("freed", &place->freed);
-}
-
-/* --- addresses --------------------------------------------------------------------------------------------------------- */
-
-void hak__sample_describe(uintptr_t address, char *text, size_t size)
-{
-    const struct hak_sample_place *place = hak__sample_place_of(address);
-    uint32_t state = hak_load(&place->sample.state, HAK_ACQUIRE);
-    uint64_t bytes = place->size, behind = address - place->sample.block;
-    const char *live = state == HAK_SAMPLE_LIVE ? "live" : "freed";
-    const void *block = (const void *)place->sample.block;
-    if (block == NULL || state < HAK_SAMPLE_LIVE || state == HAK_SAMPLE_HOLE)
-        hak__format(text, size, "in the range of sampled blocks, but in none of them");
-    else if (address < place->sample.block)
-        hak__format(text, size, "%u bytes before a %s sampled block of %u bytes (block %p)",
-                    (uint64_t)(place->sample.block - address), live, bytes, block);
-    else if (behind < bytes)
-        hak__format(text, size, "inside a %s sampled block of %u bytes, offset %u (block %p)", live, bytes, behind, block);
-    else
-        hak__format(text, size, "%u bytes beyond the end of a %s sampled block of %u bytes (block %p)",
-                    (uint64_t)(behind - bytes), live, bytes, block);
 }
 
 /* --- faults ------------------------------------------------------------------------------------------------------------- */
@@ -66,25 +46,25 @@ static const char *access_of(const void *context)
 static const char *access_of(const void *context) { return (void)context, "access"; }
 #endif
 
-static const char *kind_of(const struct hak_sample_place *place, uintptr_t address)
+static const char *fault_kind(const struct hak_record *record, uintptr_t address)
 {
-    if (hak_load(&place->sample.state, HAK_ACQUIRE) != HAK_SAMPLE_LIVE)
+    if (hak_load(&record->state, HAK_ACQUIRE) != HAK_SAMPLE_LIVE)
         return "use after free";
-    return address < place->sample.block ? "underflow" : "overflow";
+    return address < record->block ? "underflow" : "overflow";
 }
 
 static void report_fault(uintptr_t address, const void *context)
 {
-    const struct hak_sample_place *place = hak__sample_place_of(address);
+    const struct hak_record *record = hak__sample_record_of((const void *)address);
     char text[160];
-    hak__sample_describe(address, text, sizeof text);
-    if (place->sample.block == 0) {
+    hak__record_describe(record, address, text, sizeof text);
+    if (record->block == 0) {
         hak__warn("%s at %p: %s", access_of(context), (void *)address, text);
         return;
     }
-    hak__warn("%s: %s at %p: %s", kind_of(place, address), access_of(context), (void *)address, text);
+    hak__warn("%s: %s at %p: %s", fault_kind(record, address), access_of(context), (void *)address, text);
     hak__frames_say_signal("accessed", context);
-    hak__sample_tell(place);
+    hak__sample_tell(record);
 }
 
 /* To the disposition that was in force before; a signal that was sent is sent again, a fault comes again by itself. */

@@ -6,6 +6,8 @@
  *   2. hak__place_is_block is true just for the offsets i * size, 0 <= i < blocks, and gives that i */
 #pragma once
 
+#include "base/assert.h"
+#include "base/atomic.h"
 #include "base/bits.h"
 #include "base/limits.h"
 
@@ -32,6 +34,7 @@ hak_inline struct hak_class_offset hak__offset_of_class(uint32_t class) { return
 hak_inline uint32_t hak__class_of_offset(struct hak_class_offset offset) { return offset.bytes / HAK_BIN_SIZE; }
 hak_inline const struct hak_class *hak__class_at_offset(struct hak_class_offset offset)
 {
+    hak_assert(offset.bytes % HAK_BIN_SIZE == 0, "an offset is one of a bin");
     return (const struct hak_class *)((const char *)hak__classes + offset.bytes);
 }
 _Static_assert(sizeof(struct hak_class) == HAK_BIN_SIZE, "a bin's offset is its class's too");
@@ -49,16 +52,19 @@ enum { HAK_LARGE_CLASSES = HAK_CLASSES - HAK_CLASS_FIRST_LARGE };
 
 hak_inline struct hak_class_offset hak__offset_of_tiny(size_t n)
 {
+    hak_assert(n <= HAK_TINY_MAX, "the table of tiny requests ends");
     return (struct hak_class_offset){ hak__tiny_class_offset[(n + HAK_ALIGN - 1) / HAK_ALIGN] };
 }
 hak_inline struct hak_class_offset hak__offset_of_mid(size_t n)   /* up to HAK_MID_MAX */
 {
+    hak_assert(n <= HAK_MID_MAX, "the table of requests ends at the mid pool");
     return (struct hak_class_offset){ hak__mid_class_offset[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP] };
 }
 
 /* Above the table there are four classes to each doubling; the first of them is the last one below 64 KiB. */
 hak_inline struct hak_class_offset hak__offset_of_large(size_t n)
 {
+    hak_assert(n > HAK_MID_MAX && n <= HAK_LARGE_MAX, "larger requests have no class");
     size_t last = n - 1;
     size_t msb = hak_msb64(last);
     return hak__offset_of_class((uint32_t)((msb - 16) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_FIRST_LARGE + 1));
@@ -131,4 +137,32 @@ hak_inline uint32_t hak__class_short_slabs(uint32_t class_index)
 hak_inline uint32_t hak__band_of(uint32_t class_index)
 {
     return hak_msb64(hak__classes[class_index].size - 1) - 2;
+}
+
+/* --- the table by which malloc's fast path finds a request's bin -------------------------------------------------------- */
+
+/* That of above, but for the time of a profile, when all of them meet a bin that is always empty (profile/switch.c). It lies where the
+ * loader writes once and then forbids writing, so it costs no page for itself; a change has to allow writing first. */
+
+enum { HAK_TINY_BINS = HAK_TINY_MAX / HAK_ALIGN + 1, HAK_MID_BINS = HAK_MID_MAX / HAK_TABLE_STEP + 1,
+       HAK_BINS_FOUND = HAK_TINY_BINS + HAK_MID_BINS };
+
+struct hak_bins {
+    uint16_t tiny[HAK_TINY_BINS], mid[HAK_MID_BINS];
+};
+extern struct hak_bins hak__bins;
+
+/* The bin of the last large class is closed for good: a pop finds it empty. A profile lets all requests of the table meet
+ * it. */
+enum { HAK_EMPTY_BIN = (HAK_CLASSES - 1) * HAK_BIN_SIZE };
+
+hak_inline struct hak_class_offset hak__bin_of_tiny(size_t n)
+{
+    hak_assert(n <= HAK_TINY_MAX, "the table of bins ends at the tiny pool");
+    return (struct hak_class_offset){ hak_read_mostly(&hak__bins.tiny[(n + HAK_ALIGN - 1) / HAK_ALIGN]) };
+}
+hak_inline struct hak_class_offset hak__bin_of_mid(size_t n)   /* up to HAK_MID_MAX */
+{
+    hak_assert(n <= HAK_MID_MAX, "the table of bins ends at the mid pool");
+    return (struct hak_class_offset){ hak_read_mostly(&hak__bins.mid[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP]) };
 }

@@ -21,7 +21,7 @@
 #include "own/region.h"
 #include "profile/profile.h"
 #include "sample/sample.h"
-#include "size/bins.h"
+#include "size/size.h"
 #include "span/pool.h"
 #include "upkeep/idle.h"
 
@@ -137,7 +137,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(sample_places, AT(hak_sample, places)) X(sample_step, HAK_GUARDED_STRIDE) \
     X(sample_slack, HAK_SAMPLE_SLACK_BYTE) X(sample_slack_most, HAK_SAMPLE_SLACK_MOST) \
     X(place_stride, sizeof(struct hak_sample_place)) X(place_state, AT(hak_sample_place, sample.state)) \
-    X(place_size, AT(hak_sample_place, size)) X(place_block, AT(hak_sample_place, sample.block)) \
+    X(place_size, AT(hak_sample_place, sample.counted)) X(place_block, AT(hak_sample_place, sample.block)) \
     X(place_pages, AT(hak_sample_place, pages)) X(place_page_bytes, AT(hak_sample_place, page_bytes)) \
     X(place_allocated, AT(hak_sample_place, allocated)) X(place_freed, AT(hak_sample_place, freed)) \
     X(place_live, HAK_SAMPLE_LIVE) X(place_freeing, HAK_SAMPLE_ENDING) X(place_is_freed, HAK_SAMPLE_FREE) \

@@ -15,7 +15,6 @@
 #include "diag/options.h"
 #include "huge/huge.h"
 #include "os/os.h"
-#include "os/reserved.h"
 #include "own/own.h"
 #include "span/pool.h"
 #include "upkeep/idle.h"

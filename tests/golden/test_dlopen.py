@@ -33,7 +33,7 @@ class Dlopen(unittest.TestCase):
     def run_to_end(self, *arguments, **more):
         env = {name: value for name, value in os.environ.items() if not name.startswith("HAKMEM_")}
         done = subprocess.run([self.program, *arguments], env={**env, **more}, check=False, timeout=60,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                              capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done
 

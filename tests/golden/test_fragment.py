@@ -13,7 +13,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
-from allocators import find_peers  # noqa: E402
+from allocators import find_peers
 
 LIBRARY = pathlib.Path(os.environ["HAK_TEST_LIB"])
 PROGRAM = LIBRARY.parent / "bench_fragment"

@@ -5,7 +5,7 @@ import pathlib
 import subprocess
 import tempfile
 import unittest
-import xml.etree.ElementTree as ElementTree
+from xml.etree import ElementTree
 
 HERE = pathlib.Path(__file__).resolve().parent
 FIGURES = ("arena", "uordblks", "fordblks", "hblks", "hblkhd", "ordblks")

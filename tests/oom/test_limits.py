@@ -55,7 +55,7 @@ def starts(library, failures):
                     [sys.executable, "-c", "import json, threading; json.dumps(list(range(10000)))"]):
         done = run(library, command, 64)
         print("ulimit -v 65536: %-60s %d" % (" ".join(command), done.returncode))
-        failures.expect(done.returncode == 0, "%s: %s" % (command, done.stderr[-300:]))
+        failures.expect(done.returncode == 0, "{}: {}".format(command, done.stderr[-300:]))
 
 
 def usable(library, program, failures):
@@ -69,8 +69,8 @@ def usable(library, program, failures):
                 continue
             first, second = (int(word) / (limit * MIB) for word in done.stdout.split())
             print("  %-34s %5.1f %% %5.1f %%" % (name, 100 * first, 100 * second))
-            failures.expect(first >= 0.8, "%s: %.1f %% usable" % (name, 100 * first))
-            failures.expect(second >= 0.95 * first, "%s: %.1f %% the second time" % (name, 100 * second))
+            failures.expect(first >= 0.8, "{}: {:.1f} % usable".format(name, 100 * first))
+            failures.expect(second >= 0.95 * first, "{}: {:.1f} % the second time".format(name, 100 * second))
 
 
 def words(done, failures, name):
@@ -85,7 +85,7 @@ def refilled(library, program, failures):
         done = run(library, [program, "refill", "none" if kind == "ulimit" else kind, str(mib), *map(str, sizes)], whole, **options)
         got = [round(number / (mib * MIB), 2) for number in words(done, failures, "refill")]
         print("  %-6s %4d MiB %s %s" % (kind, mib, options or "", ", ".join("%d: %s" % pair for pair in zip(sizes, got))))
-        failures.expect(len(got) == len(sizes) and min(got) >= least, "%s %s: a size cannot have what others have freed" % (kind, options))
+        failures.expect(len(got) == len(sizes) and min(got) >= least, "{} {}: a size cannot have what others have freed".format(kind, options))
 
 
 def served_threads(library, program, failures):

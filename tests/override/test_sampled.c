@@ -1,6 +1,6 @@
 /* Blocks that a profile or the sampled guards have taken are blocks like any other. Expects: what is freed without rights is used
  * again with them, whatever call has taken them; realloc reads what the program may not; in hardened mode a block has just the bytes
- * asked for, also after realloc, and free_sized of that size is right. */
+ * asked for, also after realloc, and free_sized of that size is right; aligned requests, of a user heap too, are aligned. */
 // test: interposed
 #include "cases.h"
 
@@ -131,6 +131,28 @@ static void resize_and_free(void)
     }
 }
 
+/* A block with guards ends with a page, wherever that lets it begin: not where an alignment is asked for, in whichever heap. */
+static void ask_for_alignment(void)
+{
+    void *(*heap_new)(const void *) = (void *(*)(const void *))dlsym(RTLD_DEFAULT, "hak_heap_new");
+    void *(*set_default)(void *) = (void *(*)(void *))dlsym(RTLD_DEFAULT, "hak_heap_set_default");
+    void *(*heap_aligned)(void *, size_t, size_t) = (void *(*)(void *, size_t, size_t))dlsym(RTLD_DEFAULT, "hak_heap_aligned_alloc");
+    expect(heap_new != NULL && set_default != NULL && heap_aligned != NULL);
+    void *heap = heap_new(NULL);
+    for (size_t i = 0; i < 60000; i++) {
+        size_t align = (size_t)32 << i % 8, n = 1 + i * 7919 % 9000;
+        if (i % 30000 == 0)
+            set_default(i == 0 ? NULL : heap);
+        char *p = i % 2 ? heap_aligned(heap, align, n) : aligned_alloc(align, n);
+        expect(p != NULL && (uintptr_t)p % align == 0);
+        memset(p, 1, n);
+        free(p);
+    }
+}
+
+static void alignment(void) { with_each("alignment", NULL, ask_for_alignment); }
+static void hardened_alignment(void) { with_each("hardened_alignment", "HAKMEM_HARDEN=1", ask_for_alignment); }
+
 static void hardened_sizes(void) { with_each("hardened_sizes", "HAKMEM_HARDEN=1", resize_and_free); }
 
 int main(int argc, char **argv)
@@ -139,7 +161,7 @@ int main(int argc, char **argv)
         CASE(rights_come_back),
         CASE(unseen_rights_come_back),
         CASE(realloc_reads),
-        CASE(hardened_sizes),
+        CASE(hardened_sizes), CASE(alignment), CASE(hardened_alignment),
     };
     return RUN_CASES(cases);
 }

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""The library's names, versions and structures are those that packaging/abi/libhakmem.txt keeps, and a lost one is found."""
+"""The library's names, versions and structures are those that packaging/debian/libhakmem0.symbols and packaging/abi keep, and a lost
+one is found."""
 # test: interposed
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
-import abi  # noqa: E402  (its folder is known only now)
+import abi
 
 LIBRARY = pathlib.Path(os.environ["HAK_TEST_LIB"])
 
@@ -29,6 +32,14 @@ class Interface(unittest.TestCase):
         self.assertEqual(list(abi.compare(now, now)), [])
         self.assertIn("broken", next(abi.compare(now[1:], now)))
         self.assertIn("new", next(abi.compare(now, now[1:])))
+
+    @unittest.skipUnless(shutil.which("dpkg-gensymbols"), "dpkg-gensymbols is not installed")
+    def test_an_update_writes_what_is_new(self):
+        before = abi.SYMBOLS.read_text()
+        with tempfile.TemporaryDirectory() as work, mock.patch.object(abi, "SYMBOLS", pathlib.Path(work) / "symbols"):
+            abi.SYMBOLS.write_text("".join(line for line in before.splitlines(True) if "hak_malloc@" not in line))
+            abi.update_symbols(LIBRARY.resolve())
+            self.assertEqual(abi.SYMBOLS.read_text(), before)
 
     def test_own_functions_have_a_version(self):
         own = {name for name in abi.symbols(LIBRARY) if name.startswith("hak_")}

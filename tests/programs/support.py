@@ -92,7 +92,7 @@ class Allocator:
         done = subprocess.run(
             [str(word) for word in command], cwd=cwd, env=self.environment(extra), input=input,
             stdin=subprocess.DEVNULL if input is None else None,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+            capture_output=True, text=True, errors="replace", check=False)
         self.take_statistics(done.stderr)
         check(done.returncode == expect,
               f"{command[0]} on {self.name} ended with {done.returncode} instead of {expect}:\n"
@@ -187,7 +187,7 @@ class Setup:
                     for binder, target, symbol in BINDING_LINE.findall(trace) if symbol in FAMILY]
         direct = {(binder, symbol) for binder, target, symbol in bindings if target == self.shared_object.name}
         for binder, target, symbol in bindings:
-            good = target == self.shared_object.name or binder == self.shared_object.name or (target, symbol) in direct
+            good = self.shared_object.name in (target, binder) or (target, symbol) in direct
             check(good, f"{binder} binds {symbol} to {target}")
         return {binder for binder, symbol in direct if symbol in ("malloc", "_Znwm")} - {self.shared_object.name}
 

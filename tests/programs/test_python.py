@@ -43,7 +43,7 @@ sys.exit(any(importlib.util.find_spec("test." + name) is None for name in module
 def find_python():
     """Find an interpreter that has all modules; distributions put them into packages of their own."""
     candidates = [sys.executable]
-    for directory in os.environ["PATH"].split(os.pathsep) + ["/usr/bin"]:
+    for directory in [*os.environ["PATH"].split(os.pathsep), "/usr/bin"]:
         candidates += sorted(glob.glob(os.path.join(directory, "python3")) +
                              glob.glob(os.path.join(directory, "python3.[0-9]*[0-9]")))
     for candidate in dict.fromkeys(candidates):
@@ -97,7 +97,7 @@ def test(setup):
             jobs[module, allocator] = pool.submit(run_module, python, module, allocator, setup.directory)
 
         for module in MODULES:
-            for allocator in [setup.system] + setup.replaced:
+            for allocator in [setup.system, *setup.replaced]:
                 if allocator.statistics != "exact" or module in COUNTED_EXACTLY:
                     start(module, allocator)
 

@@ -136,8 +136,8 @@ def differences(expected, result):
 
 def prove_served(suite, library):
     """The program's own process prints the library's statistics."""
-    done = subprocess.run([str(word) for word in suite.witness], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, errors="replace", check=False, timeout=300,
+    done = subprocess.run([str(word) for word in suite.witness], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, errors="replace", check=False, timeout=300,
                           env=environment(library, {"HAKMEM_STATS": "1"}), cwd=os.environ.get("TMPDIR", "/tmp"))
     totals = [int(found) for found in TOTAL_LINE.findall(done.stderr)]
     if not totals or max(totals) == 0:

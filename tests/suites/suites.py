@@ -47,23 +47,13 @@ class Python(Suite):
     name = "python"
     limit = 900
     quick_modules = ["test_dict", "test_list", "test_weakref"]
-    modules = quick_modules + [
-        "test_array", "test_asyncio", "test_bigmem", "test_buffer", "test_bytes", "test_bz2", "test_capi",
-        "test_class", "test_codecs", "test_collections", "test_concurrent_futures", "test_copy", "test_ctypes",
-        "test_deque", "test_descr", "test_exceptions", "test_fork1", "test_functools", "test_gc", "test_generators",
-        "test_hashlib", "test_heapq", "test_io", "test_itertools", "test_json", "test_long", "test_lzma",
-        "test_marshal", "test_memoryview", "test_mmap", "test_multiprocessing_fork",
-        "test_multiprocessing_forkserver", "test_multiprocessing_spawn", "test_os", "test_pickle", "test_queue",
-        "test_re", "test_set", "test_signal", "test_sort", "test_sqlite3", "test_ssl", "test_str", "test_struct",
-        "test_subprocess", "test_sys", "test_thread", "test_threading", "test_threading_local", "test_tuple",
-        "test_unicodedata", "test_userdict", "test_zlib",
-    ]
+    modules = [*quick_modules, "test_array", "test_asyncio", "test_bigmem", "test_buffer", "test_bytes", "test_bz2", "test_capi", "test_class", "test_codecs", "test_collections", "test_concurrent_futures", "test_copy", "test_ctypes", "test_deque", "test_descr", "test_exceptions", "test_fork1", "test_functools", "test_gc", "test_generators", "test_hashlib", "test_heapq", "test_io", "test_itertools", "test_json", "test_long", "test_lzma", "test_marshal", "test_memoryview", "test_mmap", "test_multiprocessing_fork", "test_multiprocessing_forkserver", "test_multiprocessing_spawn", "test_os", "test_pickle", "test_queue", "test_re", "test_set", "test_signal", "test_sort", "test_sqlite3", "test_ssl", "test_str", "test_struct", "test_subprocess", "test_sys", "test_thread", "test_threading", "test_threading_local", "test_tuple", "test_unicodedata", "test_userdict", "test_zlib"]
     # `-m test` starts another process in newer versions.
     runner = "from test.libregrtest.main import main\nmain()"
 
     def prepare(self, archive):
         candidates = [sys.executable]
-        for folder in os.environ["PATH"].split(os.pathsep) + ["/usr/bin"]:
+        for folder in [*os.environ["PATH"].split(os.pathsep), "/usr/bin"]:
             candidates += sorted(glob.glob(folder + "/python3") + glob.glob(folder + "/python3.[0-9]*[0-9]"))
         for candidate in dict.fromkeys(candidates):
             found = subprocess.run([candidate, "-c", "import test.libregrtest, test.test_gc, sys; print(sys.executable)"],
@@ -123,14 +113,7 @@ class Redis(Suite):
     name = "redis"
     limit = 900
     quick_files = ["unit/type/list", "unit/type/incr"]
-    files = quick_files + [
-        "unit/printver", "unit/dump", "unit/auth", "unit/protocol", "unit/keyspace", "unit/scan", "unit/info",
-        "unit/type/string", "unit/type/list-2", "unit/type/set", "unit/type/zset", "unit/type/hash",
-        "unit/type/stream", "unit/sort", "unit/expire", "unit/other", "unit/multi", "unit/scripting", "unit/bitops",
-        "unit/bitfield", "unit/geo", "unit/hyperloglog", "unit/lazyfree", "unit/pubsub", "unit/slowlog",
-        "unit/maxmemory", "unit/limits", "unit/introspection", "unit/latency-monitor", "unit/tracking",
-        "integration/rdb", "integration/aof", "integration/replication",
-    ]
+    files = [*quick_files, "unit/printver", "unit/dump", "unit/auth", "unit/protocol", "unit/keyspace", "unit/scan", "unit/info", "unit/type/string", "unit/type/list-2", "unit/type/set", "unit/type/zset", "unit/type/hash", "unit/type/stream", "unit/sort", "unit/expire", "unit/other", "unit/multi", "unit/scripting", "unit/bitops", "unit/bitfield", "unit/geo", "unit/hyperloglog", "unit/lazyfree", "unit/pubsub", "unit/slowlog", "unit/maxmemory", "unit/limits", "unit/introspection", "unit/latency-monitor", "unit/tracking", "integration/rdb", "integration/aof", "integration/replication"]
 
     def prepare(self, archive):
         self.tree = archive.source("redis")
@@ -207,12 +190,7 @@ class Git(Suite):
     name = "git"
     limit = 900
     quick_numbers = ("t0001", "t1300")
-    numbers = quick_numbers + (
-        "t0000", "t0003", "t0008", "t0020", "t0021", "t0040", "t1000", "t1006", "t1400", "t1500", "t2000", "t2200",
-        "t3000", "t3200", "t3400", "t3404", "t3600", "t3700", "t3900", "t4000", "t4013", "t4015", "t4100", "t4200",
-        "t4202", "t5000", "t5300", "t5302", "t5303", "t5304", "t5310", "t5400", "t5500", "t5510", "t5601", "t6000",
-        "t6012", "t6020", "t6030", "t6120", "t6300", "t6500", "t7003", "t7004", "t7006", "t7101", "t7201", "t7300",
-        "t7400", "t7500", "t7600", "t7700", "t7800", "t8001", "t9300")
+    numbers = (*quick_numbers, "t0000", "t0003", "t0008", "t0020", "t0021", "t0040", "t1000", "t1006", "t1400", "t1500", "t2000", "t2200", "t3000", "t3200", "t3400", "t3404", "t3600", "t3700", "t3900", "t4000", "t4013", "t4015", "t4100", "t4200", "t4202", "t5000", "t5300", "t5302", "t5303", "t5304", "t5310", "t5400", "t5500", "t5510", "t5601", "t6000", "t6012", "t6020", "t6030", "t6120", "t6300", "t6500", "t7003", "t7004", "t7006", "t7101", "t7201", "t7300", "t7400", "t7500", "t7600", "t7700", "t7800", "t8001", "t9300")
 
     def prepare(self, archive):
         self.tree = archive.source("git")
@@ -240,13 +218,7 @@ class Sqlite(Suite):
     name = "sqlite"
     limit = 900
     quick_files = ("select1", "index")
-    files = quick_files + (
-        "alter", "analyze", "attach", "autovacuum", "backup", "between", "bigrow", "blob", "btree01", "cast", "check",
-        "collate1", "conflict", "corrupt", "date", "delete", "distinct", "expr", "fkey2", "func", "hook", "in",
-        "incrblob", "insert", "intpkey", "join", "json101", "limit", "lock", "malloc3", "memdb", "misc1", "null",
-        "pager1", "pragma", "quote", "rollback", "rowid", "savepoint", "select2", "select3", "select4", "shared",
-        "sort", "subquery", "table", "temptable", "thread001", "trans", "trigger1", "types", "unique", "update",
-        "vacuum", "view", "wal", "where", "with1", "window1", "zeroblob", "fts3aa", "rtree1")
+    files = (*quick_files, "alter", "analyze", "attach", "autovacuum", "backup", "between", "bigrow", "blob", "btree01", "cast", "check", "collate1", "conflict", "corrupt", "date", "delete", "distinct", "expr", "fkey2", "func", "hook", "in", "incrblob", "insert", "intpkey", "join", "json101", "limit", "lock", "malloc3", "memdb", "misc1", "null", "pager1", "pragma", "quote", "rollback", "rowid", "savepoint", "select2", "select3", "select4", "shared", "sort", "subquery", "table", "temptable", "thread001", "trans", "trigger1", "types", "unique", "update", "vacuum", "view", "wal", "where", "with1", "window1", "zeroblob", "fts3aa", "rtree1")
 
     def prepare(self, archive):
         self.tree = archive.source("sqlite3")
@@ -297,16 +269,7 @@ class Php(Suite):
     name = "php"
     limit = 900
     quick_folders = ["ext/json/tests", "malloc/tests/classes"]
-    folders = quick_folders + [
-        "Zend/tests", "tests/lang", "ext/bcmath/tests", "ext/ctype/tests", "ext/date/tests", "ext/dom/tests", "ext/ffi/tests",
-        "ext/gmp/tests", "ext/iconv/tests", "ext/intl/tests", "ext/libxml/tests", "ext/mbstring/tests", "ext/opcache/tests",
-        "ext/pcntl/tests", "ext/pcre/tests", "ext/pdo_sqlite/tests", "ext/phar/tests", "ext/posix/tests",
-        "ext/reflection/tests", "ext/session/tests", "ext/simplexml/tests", "ext/sockets/tests", "ext/spl/tests",
-        "ext/sqlite3/tests", "ext/standard/tests/array", "ext/standard/tests/general_functions",
-        "ext/standard/tests/serialize", "ext/standard/tests/strings", "ext/tokenizer/tests", "ext/xml/tests",
-        "ext/xmlreader/tests", "ext/xmlwriter/tests", "ext/xsl/tests", "ext/zlib/tests", "malloc/ext/dom/tests",
-        "malloc/ext/spl/tests", "malloc/ext/standard/tests/array", "malloc/ext/standard/tests/strings",
-    ]
+    folders = [*quick_folders, "Zend/tests", "tests/lang", "ext/bcmath/tests", "ext/ctype/tests", "ext/date/tests", "ext/dom/tests", "ext/ffi/tests", "ext/gmp/tests", "ext/iconv/tests", "ext/intl/tests", "ext/libxml/tests", "ext/mbstring/tests", "ext/opcache/tests", "ext/pcntl/tests", "ext/pcre/tests", "ext/pdo_sqlite/tests", "ext/phar/tests", "ext/posix/tests", "ext/reflection/tests", "ext/session/tests", "ext/simplexml/tests", "ext/sockets/tests", "ext/spl/tests", "ext/sqlite3/tests", "ext/standard/tests/array", "ext/standard/tests/general_functions", "ext/standard/tests/serialize", "ext/standard/tests/strings", "ext/tokenizer/tests", "ext/xml/tests", "ext/xmlreader/tests", "ext/xmlwriter/tests", "ext/xsl/tests", "ext/zlib/tests", "malloc/ext/dom/tests", "malloc/ext/spl/tests", "malloc/ext/standard/tests/array", "malloc/ext/standard/tests/strings"]
 
     def prepare(self, archive):
         self.php = need("php", "php-cli php-xml php-sqlite3 php-mbstring php-intl php-gmp php-bcmath")

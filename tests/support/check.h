@@ -122,6 +122,20 @@ static inline CHECK_UNUSED void expect_abort(check_body *body, void *argument, c
     expect_eq(WTERMSIG(status), SIGABRT);
 }
 
+/* The body breaks a contract, which a checked build says in these words before it stops. */
+static inline CHECK_UNUSED void expect_contract(check_body *body, void *argument, const char *what)
+{
+    static const char front[] = "hakmem: assertion failed: ";
+    char said[SAID_SIZE];
+    int status = run_child(body, argument, said);
+    bool named = strncmp(said, front, sizeof front - 1) == 0 && strncmp(said + sizeof front - 1, what, strlen(what)) == 0;
+    if (!named)
+        fprintf(stderr, "said:     %s\nexpected: %s%s\n", said, front, what);
+    expect(named);
+    expect(WIFSIGNALED(status));
+    expect_eq(WTERMSIG(status), SIGABRT);
+}
+
 /* The body must end well and say exactly this on stderr, newlines included. */
 static inline CHECK_UNUSED void expect_said(check_body *body, void *argument, const char *text)
 {

@@ -26,10 +26,12 @@ static void end(struct hak_record *record, const char *function)
     ended++;
 }
 
+static const struct hak_sample_design design = { .end = end };
+
 static bool join(unsigned i, size_t counted)
 {
     records[i].block = 16 * (i + 1);
-    records[i].end = end;
+    records[i].design = &design;
     hak_store(&records[i].state, HAK_SAMPLE_TAKEN, HAK_RELAXED);
     bool joined = hak__record_join(&records[i], &samples, counted);
     hak_store(&records[i].state, joined ? HAK_SAMPLE_LIVE : HAK_SAMPLE_FREE, HAK_RELAXED);

@@ -8,6 +8,7 @@
 #include "base/bits.h"
 #include "hakmem.h"
 #include "support/fake_os.h"
+#include "span/hardened.h"
 #include "support/heaps.h"
 #include "thread.h"
 
@@ -42,7 +43,7 @@ FRESH_TEST(exact_sizes_and_alignments)
         expect_eq(hak_usable_size(p), n);
         expect(is_zero(p, n) && is_zero(q, n));
         memset(p, 0x5a, n);
-        expect(hak__sample_place_of((uintptr_t)p) != hak__sample_place_of((uintptr_t)r));
+        expect(hak__sample_record_of(p) != hak__sample_record_of(r));
         r = hak_realloc(r, n + 7);
         expect_op(hak_usable_size(r), >=, n + 7);   /* what grows gets room */
         hak_free(p);
@@ -133,7 +134,7 @@ FRESH_TEST(freed_places_rest)
     begin("sample_guards:1,sample_slots:64");
     for (unsigned i = 0; i < 50 * SLOTS; i++) {
         void *p = hak_malloc(64);
-        uintptr_t place = (uintptr_t)hak__sample_place_of((uintptr_t)p);
+        uintptr_t place = (uintptr_t)(struct hak_sample_place *)hak__sample_record_of(p);
         expect(hak__sample_has(p));
         for (unsigned k = 0; k < 8; k++)
             soon += last[(i + SLOTS - 1 - k) % SLOTS] == place;
@@ -331,6 +332,25 @@ FRESH_TEST(other_faults_are_passed_on)
     expect_eq(handled, 5);
 }
 
+/* In hardened mode a user heap's request has its own size there, not one that is a multiple of its alignment. */
+FRESH_TEST(hardened_heaps_align)
+{
+    unsigned sampled = 0;
+    (void)argument;
+    begin("harden:1,sample_guards:1,sample_slots:4096");
+    hak__hardened_begin();
+    hak_heap_t *heap = hak_heap_new(NULL);
+    for (size_t align = 16; align <= 4096; align *= 2)
+        for (size_t n = 24; n <= 5000; n += 112) {
+            void *p = hak_heap_aligned_alloc(heap, align, n);
+            expect_eq((uintptr_t)p % align, 0);
+            expect_eq(hak_usable_size(p), n);
+            sampled += hak__sample_has(p);
+        }
+    expect_op(sampled, >, 100);
+    hak_heap_destroy(heap);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +367,7 @@ int main(void)
         cmocka_unit_test(reports_say_what_it_was),
         cmocka_unit_test(slack_is_checked),
         cmocka_unit_test(other_faults_are_passed_on),
+        cmocka_unit_test(hardened_heaps_align),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

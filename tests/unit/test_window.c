@@ -15,14 +15,6 @@ static int choose(void)
     return code;
 }
 
-static int ensure(enum hak_meta_window window, size_t bytes)
-{
-    hak__arena_lock();
-    int code = hak__meta_ensure(window, bytes);
-    hak__arena_unlock();
-    return code;
-}
-
 static void expect_usable(void)
 {
     bool fresh;
@@ -138,36 +130,26 @@ FRESH_TEST(failure_leaves_nothing)
     expect_usable();
 }
 
-FRESH_TEST(metadata_windows_lie_apart)
+static void choose_unlocked(void *argument)
 {
     (void)argument;
     fake_install();
-    expect_eq(choose(), 0);
-    for (int w = 0; w < HAK_META_WINDOWS; w++) {
-        uintptr_t end = w + 1 < HAK_META_WINDOWS ? hak__meta_start((enum hak_meta_window)(w + 1)) : hak__window.base;
-        uintptr_t start = hak__meta_start((enum hak_meta_window)w);
-        expect_op(start + hak__meta_mapped((enum hak_meta_window)w) + HAK_SUPER_SIZE, <=, end);
-        expect(w == HAK_META_HEAPS ? is_mapped((void *)(start + HAK_HEAP_STRIDE)) : hak__meta_mapped((enum hak_meta_window)w) != 0);
-        expect(!is_mapped((void *)(end - 1)));
-    }
+    hak__window_choose();
 }
 
-/* A step of growth that the system refuses is tried again as small as possible. */
-FRESH_TEST(metadata_grows_by_less_when_it_must)
+static void map_a_sample_elsewhere(void *argument)
 {
     (void)argument;
     fake_install();
-    expect_eq(hak__arena_init(), 0);
-    expect_eq(ensure(HAK_META_POOL, 100 * HAK_META_STEP), 0);
-    size_t before = hak__meta_mapped(HAK_META_POOL);
-    size_t page = hak__page_size();
-    fake.limit = fake.mapped + page;
-    expect_eq(ensure(HAK_META_POOL, before + 1), 0);
-    expect_eq(hak__meta_mapped(HAK_META_POOL), before + page);
-    expect_eq(ensure(HAK_META_POOL, before + page + 1), ENOMEM);
-    expect_eq(hak__meta_mapped(HAK_META_POOL), before + page);
-    expect_eq(ensure(HAK_META_POOL, 5), 0);
-    expect_eq(ensure(HAK_META_WORDS, (size_t)1 << 60), ENOMEM);
+    choose();
+    hak__guarded_map(hak__window.base, hak__page_size());
+}
+
+static void contracts(void **state)
+{
+    (void)state;
+    expect_contract(choose_unlocked, NULL, "the caller holds the arena's lock");
+    expect_contract(map_a_sample_elsewhere, NULL, "sampled blocks have a range of their own");
 }
 
 int main(void)
@@ -180,8 +162,7 @@ int main(void)
         cmocka_unit_test(system_is_asked_when_random_bases_fail),
         cmocka_unit_test(small_address_space),
         cmocka_unit_test(failure_leaves_nothing),
-        cmocka_unit_test(metadata_windows_lie_apart),
-        cmocka_unit_test(metadata_grows_by_less_when_it_must),
+        cmocka_unit_test(contracts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@ def pigeons(size: int) -> list[str]:
     lines += [f"(assert (or {' '.join(f'p{i}_{j}' for j in range(size))}))" for i in range(size + 1)]
     lines += [f"(assert (or (not p{i}_{j}) (not p{k}_{j})))"
               for j in range(size) for i in range(size + 1) for k in range(i)]
-    return lines + ["(check-sat)", "(pop)"]
+    return [*lines, "(check-sat)", "(pop)"]
 
 
 def products(bits: int) -> list[str]:
@@ -33,7 +33,7 @@ def sums(count: int) -> list[str]:
     lines += [f"(assert (and (<= 0 {name}) (<= {name} {2 * count})))" for name in names]
     lines += [f"(assert (distinct {' '.join(names)}))", f"(assert (= (+ {' '.join(names)}) {count * count}))"]
     lines += [f"(assert (< {first} {second}))" for first, second in zip(names[::3], names[1::3])]
-    return lines + ["(check-sat)", "(pop)"]
+    return [*lines, "(check-sat)", "(pop)"]
 
 
 def main() -> None:

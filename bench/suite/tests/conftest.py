@@ -14,9 +14,9 @@ ROOT = HERE.parent.parent.parent
 for folder in (ROOT / "bench" / "guard", ROOT / "tools", ROOT / "lab" / "src", HERE.parent):
     sys.path.insert(0, str(folder))
 
-import session  # noqa: E402
-from hakmem_lab.target.allocators import FLOOR, HAKMEM  # noqa: E402
-from hakmem_lab.measure.results import Machine  # noqa: E402
+import session
+from hakmem_lab.measure.results import Machine
+from hakmem_lab.target.allocators import FLOOR, HAKMEM
 
 Times = Mapping[tuple[str, str], Sequence[float]]
 BUILD = ROOT / "out" / "release"

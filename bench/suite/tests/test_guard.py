@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import build_peers
-import guard
 import pytest
 from hakmem_lab.target import peers
+
+import guard
 
 PROFILE = """version: 1
 events: Ir

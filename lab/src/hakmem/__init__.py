@@ -1,5 +1,5 @@
-"""HAKMEM from inside a Python process that runs on it: its statistics, its memory given back, what a block of
-code allocated.
+"""HAKMEM from inside a Python process that runs on it: its statistics, returning its memory, and the allocations of a
+block of code.
 
     hakmem run --python -- python3 program.py
 
@@ -53,12 +53,12 @@ def active() -> bool:
 
 
 def version() -> str:
-    """The version of the library at work."""
+    """The version of the library in use."""
     return str(_library().hak_version().decode())
 
 
 def path() -> Path:
-    """The library's file: the one that this package brings, or the one that the lab finds."""
+    """The library's file: the one in this package, or the one that the lab finds."""
     if BUNDLED.is_file():
         return BUNDLED
     from hakmem_lab.target import libhakmem
@@ -67,7 +67,7 @@ def path() -> Path:
 
 
 def collect() -> int:
-    """Empties this thread's cache and returns unused memory to the system. The bytes returned."""
+    """Empties this thread's cache and returns unused memory to the system; the result is the bytes returned."""
     return int(_library().hak_collect())
 
 
@@ -79,7 +79,7 @@ def _values(structure: ctypes.Structure) -> dict[str, Any]:
 
 
 def stats(ledger: bool = False) -> dict[str, Any]:
-    """The statistics, by the names of hakmem_stats.h; `classes` and the latencies are dictionaries of their own.
+    """The statistics, by the names of hakmem_stats.h; `classes` and the latencies are dictionaries.
 
     `ledger` adds all resident memory by state, which takes some milliseconds."""
     library, filled = _library(), layout.Stats()
@@ -96,18 +96,18 @@ def stats(ledger: bool = False) -> dict[str, Any]:
 
 @dataclass
 class Allocated:
-    """What a block of code allocated; filled when it ends.  All threads count.
+    """The allocations of a block of code, known when it ends.  All threads count.
 
     A block that Python's own small-object allocator serves does not reach malloc: PYTHONMALLOC=malloc, which
     `hakmem run --python` sets, makes every object one of malloc."""
 
-    live_bytes: int = 0  # that are left of it: in the program's hands after it, less those before
+    live_bytes: int = 0  # growth of live blocks
     live_blocks: int = 0
-    mapped_bytes: int = 0  # that the library has mapped more than before
-    refilled_blocks: int = 0  # that went from spans into caches
-    mallocs: int | None = None  # calls, where HAKMEM_STATS=exact counts them
+    mapped_bytes: int = 0  # growth of mapped memory
+    refilled_blocks: int = 0  # blocks moved from spans into caches
+    mallocs: int | None = None  # calls, if HAKMEM_STATS=exact counts them
     frees: int | None = None
-    classes: dict[int, int] = field(default_factory=dict)  # live blocks more than before, by size
+    classes: dict[int, int] = field(default_factory=dict)  # growth of live blocks, by size
 
     def __str__(self) -> str:
         calls = "" if self.mallocs is None else f", {self.mallocs} mallocs and {self.frees} frees"
@@ -133,7 +133,7 @@ def _fill(report: Allocated, before: dict[str, Any], after: dict[str, Any]) -> N
 
 @contextlib.contextmanager
 def track() -> Iterator[Allocated]:
-    """A context manager; its value says, once the block of code has ended, what that allocated.
+    """A context manager whose value has the allocations of the block of code once that has ended.
 
     with hakmem.track() as allocated:
         table = load()

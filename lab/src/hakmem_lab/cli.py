@@ -1,7 +1,7 @@
 """The command `hakmem`: the list of its commands, and errors as one line.
 
-Each command is a module of the package `commands` with a function `register(app)`.  Only the one that is asked for is
-imported, so that a command starts at once and needs only its own libraries; --help knows the others by their summaries.
+Each command is a module of the package `commands` with a function `register(app)`.  Only the requested one is imported,
+so that it starts quickly and needs only its own libraries; --help has a summary of each.
 """
 
 from __future__ import annotations
@@ -19,31 +19,30 @@ from hakmem_lab.children import shutdown
 from hakmem_lab.terminal import errors, extras
 from hakmem_lab.terminal.console import complain, flush, give_up_output, out, write_anything
 
-# In the order of --help; what is said of each there is the first sentence of its own help (a test compares them).
+# In the order of --help; each summary is the first sentence of the command's own help (a test compares them).
 COMMANDS = {
     "run": "Run a program on HAKMEM. Its exit status and signals are the program's.",
     "stats": "Show a snapshot of the figures: a file that HAKMEM_STATS=json:FILE wrote, a running process, or a core "
     "dump.",
-    "block": "Say what an address is to the allocator: a live or a free block, whose, of which size, with its "
-    "neighbours.",
-    "watch": "Watch a running process: what moves per class and second, hit rates, resident memory over time.",
-    "profile": "Profile the heap of a program, of a running process, or show a profile that was written before.",
-    "leaks": "Run a program and say at its end which blocks are lost: in use, while no pointer leads to them.",
+    "block": "Describe an address: a live or a free block, its size, its heap and its neighbours.",
+    "watch": "Watch a running process: moved blocks per class, hit rates, resident memory over time.",
+    "profile": "Profile the heap of a program or of a running process, or show an earlier profile.",
+    "leaks": "Run a program and report at its end the lost blocks: in use, but with no pointer to them.",
     "serve": "Serve a running process's figures to Prometheus, as OpenMetrics over HTTP.",
-    "doctor": "Say whether HAKMEM is at work and what it works with: one finding per line.",
+    "doctor": "Check whether HAKMEM works here, and with which settings: one finding per line.",
     "ab": "Compare two configurations of one program and decide.",
-    "sweep": "Measure one option over a list of values, or two over all pairs, and name the knee.",
+    "sweep": "Measure an option over a list of values, or two over all pairs, and name the knee.",
     "compare": "Run one program under every allocator found on the machine, in interleaved rounds.",
-    "tune": "Search for settings under which a program does better, and decide.",
-    "history": "Draw how results have changed over commits, and mark the commits that changed them.",
+    "tune": "Search for settings that improve a program, and decide.",
+    "history": "Draw results over commits, and mark the commits that changed them.",
     "report": "Make one HTML page of a set of results: verdicts first, then charts and sortable tables.",
     "path": "Print the path of libhakmem.so.",
-    "translate": "Say in HAKMEM's terms what variables of jemalloc, mimalloc, tcmalloc or glibc say.",
+    "translate": "Translate variables of jemalloc, mimalloc, tcmalloc or glibc into HAKMEM's options.",
 }
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-ABOUT = """Run programs on the HAKMEM allocator, see what it does, compare it, and decide by measurement.
+ABOUT = """Run programs on the HAKMEM allocator, inspect it, compare it, and decide by measurement.
 
 Start with:  hakmem run -- PROGRAM,  hakmem compare -- PROGRAM,  hakmem ab --a 'K=V' --b 'K=V' -- PROGRAM
 """
@@ -53,8 +52,8 @@ LINE = 76  # so that an example fits into a terminal of 80 columns
 
 
 def in_lines(text: str) -> str:
-    """Help as a terminal of any width shows it: a paragraph is one line, which is broken where the terminal ends. Lines
-    that begin with blanks stay; those that are too long go on behind a backslash, as a shell reads them."""
+    """Help for terminals of any width: a paragraph becomes one line, which the terminal wraps. Lines that begin with
+    blanks stay; overlong ones are continued after a backslash, as in a shell."""
     found: list[str] = []
     for line in text.strip().split("\n"):
         if line.startswith(" "):
@@ -67,7 +66,7 @@ def in_lines(text: str) -> str:
 
 
 def shell_lines(line: str) -> list[str]:
-    """A command in lines that are not too long, broken between its words, but not behind an option that has a value."""
+    """A command wrapped between its words, but not between an option and its value."""
     if len(re.sub(r"\[/?[a-z]*\]", "", line)) <= LINE:
         return [line]
     found = [line[: len(line) - len(line.lstrip())]]
@@ -94,11 +93,11 @@ def top(
 
 
 def summary() -> None:
-    """Stands for a command in the list of --help."""
+    """A placeholder for a command in the list of --help."""
 
 
 def build_app(asked: str | None = None) -> typer.Typer:
-    """The command-line interface with one command, or with the summaries of all when none of them is asked for."""
+    """The command-line interface with the requested command, or with the summaries of all."""
     app = typer.Typer(
         name="hakmem", help=ABOUT, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
     )
@@ -114,13 +113,13 @@ def build_app(asked: str | None = None) -> typer.Typer:
 
 
 def asked_for(arguments: list[str]) -> str | None:
-    """The command among the arguments: the first one that is no option, when it is known."""
+    """The command among the arguments: the first one that is not an option, if it is known."""
     first = next((each for each in arguments if not each.startswith("-")), None)
     return first if first in COMMANDS else None
 
 
 def words() -> list[str]:
-    """The command line, or what a shell wants completed of one."""
+    """The command line, or the one that a shell wants to complete."""
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
     return typed.split()[1:] if "_HAKMEM_COMPLETE" in os.environ else sys.argv[1:]
 
@@ -140,7 +139,7 @@ def main() -> None:
         if error.errno not in FULL:
             raise
         give_up_output()
-        complain(f"cannot write: {error}", "Make room on the disk; what was kept before can be used.")
+        complain(f"cannot write: {error}", "Free some space; results that were written before are intact.")
     except KeyboardInterrupt:
         complain("interrupted")
         status = errors.INTERRUPTED
@@ -151,7 +150,7 @@ def main() -> None:
 
 
 def carry_out() -> int:
-    """Does what the command line says; the exit status."""
+    """Runs the command; returns the exit status."""
     try:
         build_app(asked_for(words()))(prog_name="hakmem")
     except SystemExit as done:
@@ -165,6 +164,6 @@ def carry_out() -> int:
         extra = extras.of(error.name)
         if extra is None:
             raise
-        complain(f"this needs {error.name}, which is not installed", f"pip install 'hakmem[{extra}]' brings it.")
+        complain(f"this needs {error.name}, which is not installed", f"pip install 'hakmem[{extra}]' installs it.")
         return errors.ERROR
     return 0

@@ -1,6 +1,6 @@
-"""The manual page hakmem(1), from the commands' own help: python -m hakmem_lab.man writes it on standard output.
+"""The manual page hakmem(1), from the commands' own help: python -m hakmem_lab.man prints it.
 
-The page is made when it is needed, for the wheel and for the site, so that it can't be older than the commands."""
+The wheel and the site generate the page when they are built, so that it is never older than the commands."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import typer
 
 from hakmem_lab import __version__, cli
 
-EXITS = """0 when the command did what it was asked; 125 to 127 as hakmem run says; 130 after an interrupt; any other
-when it could not, after a line that says why and one that says what to do."""
+EXITS = """0 if the command succeeded; 125 to 127 as described for hakmem run; 130 after an interrupt; any other status
+after an error, with a line on the cause and one on what to do."""
 
 
 def escaped(text: str) -> str:
-    """Text that man reads as it stands."""
+    """Text escaped for man."""
     text = re.sub(r"\[/?[a-z ]+\]", "", text).replace("\\", "\\e").replace("-", "\\-")
     return "\n".join("\\&" + line if line.startswith((".", "'")) else line for line in text.split("\n"))
 
@@ -36,7 +36,7 @@ def parameter(each: Any) -> Iterator[str]:
 
 
 def prose(text: str) -> Iterator[str]:
-    """Paragraphs; lines that begin with blanks stay as they are."""
+    """Paragraphs; lines that begin with blanks stay unchanged."""
     for part in text.strip().split("\n\n"):
         if part.startswith("  "):
             yield from (".PP", ".nf", escaped(part), ".fi")
@@ -52,7 +52,7 @@ def page() -> str:
         importlib.import_module(f"hakmem_lab.commands.{name}").register(app)
     group: Any = typer.main.get_command(app)
     lines = [f'.TH HAKMEM 1 "" "HAKMEM {__version__}" "HAKMEM"', ".SH NAME"]
-    lines += ["hakmem \\- run programs on HAKMEM, see, compare and decide", ".SH SYNOPSIS", ".B hakmem"]
+    lines += ["hakmem \\- run programs on HAKMEM, inspect, compare and decide", ".SH SYNOPSIS", ".B hakmem"]
     lines += [".I command", "[options] [arguments]", ".SH DESCRIPTION", *list(prose(cli.ABOUT))[1:], ".SH COMMANDS"]
     for name, command in group.commands.items():
         lines += [f".SS hakmem {escaped(name)}", *list(prose(command.help or ""))[1:]]

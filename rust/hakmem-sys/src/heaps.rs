@@ -1,4 +1,4 @@
-//! Heaps of one's own, written by tools/gen_bindings.py from include/hakmem.h.
+//! User heaps, written by tools/gen_bindings.py from include/hakmem.h.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -36,7 +36,7 @@ pub struct hak_heap_options {
     pub purge: u32,
     /// HAK_HEAP_...
     pub flags: u32,
-    /// where the heap lives, instead of memory of the system's; NULL: none
+    /// where the heap lives, instead of memory from the system; NULL: none
     pub region: *mut c_void,
     /// at least 64 KiB; a shared one begins at a multiple of 4 KiB
     pub region_size: usize,
@@ -48,19 +48,19 @@ pub struct hak_heap_options {
 pub struct hak_heap_figures {
     /// valid until the heap ends; NULL: malloc's figures
     pub name: *const c_char,
-    /// counts the heaps that the process has made or attached; 0: malloc, or a region beyond the 64th
+    /// counts heaps as they are made or attached; 0: malloc, or a region beyond the 64th
     pub serial: u64,
-    /// slabs, huge blocks, samples: what counts against the limit
+    /// slabs, huge blocks, samples: counted against the limit
     pub used_bytes: u64,
-    /// the most of that; malloc's: the same as used_bytes
+    /// its maximum so far; malloc's: the same as used_bytes
     pub peak_bytes: u64,
-    /// in the program's hands; bytes by usable size, which in hardened mode is less: there by class
+    /// allocated and not freed; bytes by usable size, in hardened mode by class
     pub live_blocks: u64,
-    /// in the program's hands; bytes by usable size, which in hardened mode is less: there by class
+    /// allocated and not freed; bytes by usable size, in hardened mode by class
     pub live_bytes: u64,
     /// 0: none
     pub limit: u64,
-    /// times that it has refused memory; malloc's: 0
+    /// times that the limit refused memory; malloc's: 0
     pub refused: u64,
     /// ready in threads' bins
     pub cached_bytes: u64,

@@ -118,7 +118,7 @@ pub struct hak_stats {
     pub superslabs_opened: u64,
     /// gone back whole so far
     pub superslabs_closed: u64,
-    /// where somebody else's mapping was found
+    /// skipped because of a foreign mapping
     pub superslabs_holes: u64,
     /// runs found without a lock in one that was in slabs already
     pub superslabs_slab_runs_claimed: u64,

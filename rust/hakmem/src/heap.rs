@@ -1,4 +1,4 @@
-//! Heaps of one's own: made by the program, used by any thread, ended at once with all their blocks.
+//! User heaps: made by the program, used by any thread, ended at once with all their blocks.
 //!
 //! ```
 //! # #[global_allocator] static GLOBAL: hakmem::Hakmem = hakmem::Hakmem;

@@ -1,4 +1,4 @@
-//! Crates of others on the global allocator, and in a heap of one's own by the feature `allocator-api2`.
+//! Crates of others on the global allocator, and in a user heap by the feature `allocator-api2`.
 
 use bytes::{Bytes, BytesMut};
 use hakmem::Hakmem;

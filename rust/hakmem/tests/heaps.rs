@@ -1,4 +1,4 @@
-//! Heaps of one's own from Rust: blocks of every size and alignment, limits, ends, threads, the thread's default.
+//! User heaps from Rust: blocks of every size and alignment, limits, ends, threads, the thread's default.
 
 use hakmem::heap::Heap;
 use hakmem::Hakmem;

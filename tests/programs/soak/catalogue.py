@@ -4,7 +4,8 @@ import databases
 import documents
 import languages
 import servers
+
 import tools
 
 PROGRAMS = {each.name: each for module in (databases, servers, languages, documents, tools)
-            for each in vars(module).values() if isinstance(each, type) and getattr(each, "name", "")}
+            for each in vars(module).values() if isinstance(each, type) and each.__dict__.get("name")}

@@ -25,7 +25,7 @@ class LibreOffice(Program):
 
     def load(self, run):
         (run.directory / "book.html").write_text(book(), encoding="utf-8")
-        for suffix, filter in self.FORMATS.items():
+        for filter in self.FORMATS.values():
             self.convert(run, "book.html", filter)
         text = (run.directory / "book.txt").read_text(encoding="utf-8")
         check(text.count("Chapter") == PARAGRAPHS // 10 and "0987654321" in text, "the text lacks what the document says")

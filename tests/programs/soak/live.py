@@ -66,7 +66,7 @@ class Reader:
         if base is None:
             raise NotServed("the library is not mapped")
         at = base + self.offset
-        magic, version, size, count = struct.unpack("=4I", read_memory(pid, at, 16))
+        magic, version, _size, count = struct.unpack("=4I", read_memory(pid, at, 16))
         if (magic, version) != (MAGIC, VERSION):
             raise NotServed("the library has not started")
         roots = struct.unpack(f"={count}Q", read_memory(pid, at + 16, 8 * count))

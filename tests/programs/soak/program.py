@@ -15,7 +15,7 @@ class Program:
 
     name = ""
     packages = {}
-    serving = ()
+    serving: tuple = ()
     lasting = False
     limit = 300
     refuses = ""

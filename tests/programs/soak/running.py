@@ -19,7 +19,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from support import REPORT_LINE, Failure, Skip, check, tail  # noqa: E402
+from support import REPORT_LINE, Failure, Skip, check, tail
 
 PR_SET_CHILD_SUBREAPER = 36
 LOADS = pathlib.Path(__file__).resolve().parent / "loads"

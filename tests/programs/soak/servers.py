@@ -218,9 +218,8 @@ class Named(Program):
 
     async def clients(self, run, port, server):
         end = time.monotonic() + run.seconds
-        parts = await asyncio.gather(*(asyncio.to_thread(self.client, run, port, number, end) for number in range(8)),
+        return await asyncio.gather(*(asyncio.to_thread(self.client, run, port, number, end) for number in range(8)),
                                      asyncio.to_thread(self.administer, run, port, server, end))
-        return parts
 
     def dig(self, run, port, *words):
         """Asks from another address: on the server's, dig shares the server's port when it happens to choose it."""

@@ -1,1 +1,1 @@
-"""Programs as children of a command: signals passed on, and ended whenever the command ends."""
+"""Child processes of a command: they get its signals, and end when it ends."""

@@ -1,11 +1,12 @@
-"""Runs beside a command and does what is left to do when that dies without a word: SIGKILL, a crash, no memory left.
+"""Runs beside a command and cleans up after it if it dies without warning: SIGKILL, a crash, out of memory.
 
-Each line of its input is a JSON list: a key, and a task that is due from now on, or null for one that no longer is. The
-input ends when the command does, however it does. A task is a command to run, or tells of programs that are to end with
-all that they have started: the id of one, or the files that they write to, which is known before they are started and
-shared by all that they start. The kernel's parent-death signal would reach the program alone, and be lost in a fork.
+Each line of its input is a JSON list: a key, and a task that is pending from now on, or null to cancel it. The input
+ends when the command ends, in whatever way. A task is a command to run, or names programs to end together with all that
+they have started: by the id of one, or by the files that they write to, which are known before the programs start and
+inherited by their children. The kernel's parent-death signal would reach only the program itself, and is lost in a
+fork.
 
-It is run as a file and imports little, so that it starts at once and takes no memory to speak of."""
+It is run as a file and imports little, so that it starts quickly and needs little memory."""
 
 from __future__ import annotations
 
@@ -19,13 +20,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-END_S = 10.0  # for processes to end once they are killed
+END_S = 10.0  # for killed processes to end
 COMMAND_S = 60.0
 Task = dict[str, Any]  # {"process": id}, {"files": [[device, inode], ...]} or {"command": [word, ...]}
 
 
 def fields(pid: int) -> list[str]:
-    """Those of /proc/PID/stat behind the name: state, parent, group, session ...; empty when the process has ended."""
+    """The fields of /proc/PID/stat after the name: state, parent, group, session ...; empty if the process has
+    ended."""
     try:
         found = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -34,7 +36,7 @@ def fields(pid: int) -> list[str]:
 
 
 def started_at(pid: int) -> str:
-    """When a process began, which tells it from a later one of the same id; empty when it has ended."""
+    """When a process started, which tells it from a later one with the same id; empty if it has ended."""
     return "".join(fields(pid)[19:20])
 
 
@@ -49,7 +51,7 @@ def writes_to(pid: int, files: list[list[int]]) -> bool:
 
 
 def family(task: Task) -> set[int]:
-    """The task's processes, what is in a session that one of them leads, and the descendants of all these."""
+    """The task's processes, those in a session that one of them leads, and the descendants of all these."""
     known = {int(each.name): fields(int(each.name)) for each in Path("/proc").iterdir() if each.name.isdigit()}
     known = {pid: has for pid, has in known.items() if has and pid != os.getpid()}
     pid, files = task.get("process"), task.get("files", [])
@@ -84,7 +86,7 @@ def main() -> None:
         if "command" in task:
             with suppress(OSError, subprocess.TimeoutExpired):
                 subprocess.run(task["command"], check=False, timeout=COMMAND_S)
-        elif began == started_at(task.get("process", 0)):  # no later process of the same id
+        elif began == started_at(task.get("process", 0)):  # not a later process with the same id
             end(task)
 
 

@@ -48,7 +48,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def interrupted() -> bool:
-    """Whether a signal has interrupted anything."""
+    """Whether a signal has interrupted this process."""
     return _State.raised
 
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 ABOUT = r"""Compare two configurations of one program and decide.
 
-Each round runs A and B once, in random order; the gain is that of the paired rounds, above 0 when B is better.
+Each round runs A and B once, in random order; the gain is the mean over these pairs, above 0 if B is better.
 
 A configuration is a text of variables ('HAKMEM_REFILL_COUNT=64', or 'refill_count=64'), lib:PATH for another library
-file, alloc:NAME for another allocator, or a mixture; an empty one is HAKMEM as it is.
+file, alloc:NAME for another allocator, or a combination; an empty one is HAKMEM with its defaults.
 
 The verdicts, with their exit statuses:
 
@@ -32,11 +32,11 @@ The verdicts, with their exit statuses:
   [bold]NO-GO[/] (3): the interval's upper end lies below the threshold
   [bold]INCONCLUSIVE[/] (4): neither; says how many rounds would decide
 
-With --against the status is of the change of B's gain over A, not of the program's own time: [bold]BETTER[/] and
+With --against the status tells how B's gain over A has changed, not the program's own time: [bold]BETTER[/] and
 [bold]LEVEL[/] are 0, [bold]WORSE[/] is 3, [bold]INCONCLUSIVE[/] is 4, and [bold]REFUSED[/] is 1: A itself is
-shown to be more than 2.5 times the baseline's, or less than a 2.5th.
-1 is an error, which --markdown, --csv, --junit, --github and --json record too, 2 a wrong command line, 130 an
-interrupt (what was measured is kept; go on with --resume).
+shown to be more than 2.5 times the baseline's, or less than 1/2.5 of it.
+1 is also an error, which --markdown, --csv, --junit, --github and --json record too; 2 is a wrong command line, 130 an
+interrupt (finished runs are kept; go on with --resume).
 
 Examples:
 
@@ -58,7 +58,7 @@ Examples:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says about the experiment itself, whatever the program."""
+    """The experiment's parameters on the command line, independent of the program."""
 
     a: str
     b: str
@@ -77,22 +77,19 @@ class Asked:
     anyway: bool = False
 
     def plan(self, case: Case) -> Plan:
-        """The plan of one case, which may know better."""
-        from hakmem_lab.measure.results import Plan
-
-        return Plan(
-            command=case.words,
-            typed=opt.typed(),
-            runs=self.runs,
-            warmup=self.warmup,
-            seed=self.seed,
+        """The plan of one case, whose own values take precedence."""
+        return opt.plan(
+            case.words,
+            self.runs,
+            self.warmup,
+            self.seed,
+            case.timeout or self.timeout,
+            self.retries,
+            self.anyway,
             threshold=self.threshold if case.threshold is None else case.threshold,
             prediction=self.prediction,
             max_runs=self.max_runs,
             noise_check=self.noise_check,
-            timeout_s=case.timeout or self.timeout,
-            retries=self.retries or None,
-            anyway=self.anyway or None,
             prepare=case.prepare,
             cleanup=case.cleanup,
             input=case.input,
@@ -130,7 +127,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Where the outcome goes."""
+    """The places where the outcome goes."""
 
     page: Path | None
     json: bool
@@ -148,7 +145,7 @@ def ab(
     program: opt.Program = None,
     a: Annotated[str | None, typer.Option("--a", metavar="CONFIGURATION", help="The base.", show_default=False)] = None,
     b: Annotated[
-        str | None, typer.Option("--b", metavar="CONFIGURATION", help="What may be better.", show_default=False)
+        str | None, typer.Option("--b", metavar="CONFIGURATION", help="The candidate.", show_default=False)
     ] = None,
     runs: opt.Runs = 10,
     threshold: opt.Threshold = 1.0,
@@ -162,14 +159,14 @@ def ab(
         bool,
         typer.Option(
             "--until-decided",
-            help="Look after --runs rounds and then now and again, until the verdict is GO or NO-GO. The "
-            "intervals are wider, so that looking often does not raise the error rate.",
+            help="Judge after --runs rounds and then at intervals, until the verdict is GO or NO-GO. Confidence "
+            "intervals are wider, so that repeated looks do not raise the error rate.",
         ),
     ] = False,
-    max_runs: Annotated[int, typer.Option(min=2, max=100_000, help="Bound of rounds for --until-decided.")] = 100,
+    max_runs: Annotated[int, typer.Option(min=2, max=100_000, help="The most rounds with --until-decided.")] = 100,
     noise_check: Annotated[
         bool,
-        typer.Option(help="Run A a second time in each round; no verdict when A differs from itself."),
+        typer.Option(help="Run A a second time in each round; no verdict if A differs from itself."),
     ] = True,
     warmup: opt.Warmup = 1,
     prepare: opt.Prepare = None,
@@ -212,7 +209,7 @@ def ab(
             finish(interleaved.resume(resume, "ab"), wanted)
             return
         if until_decided and max_runs < runs:
-            raise LabError(f"--max-runs {max_runs} is below --runs {runs}", "Give a bound of at least that many.")
+            raise LabError(f"--max-runs {max_runs} is below --runs {runs}", "Give a larger --max-runs.")
         known = baseline_of(against, folder, save) if against is not None else None
         a, b = sides(a, b, save, known)
         asked = Asked(
@@ -220,7 +217,7 @@ def ab(
             b=b,
             runs=runs,
             warmup=warmup,
-            seed=interleaved.new_seed() if seed is None else seed,
+            seed=interleaved.seed_or_new(seed),
             threshold=threshold,
             prediction=verdict.parse_prediction(predict) if predict is not None else None,
             max_runs=max_runs if until_decided else None,
@@ -243,7 +240,7 @@ def ab(
 
 
 def baseline_of(name: str, folder: Path, save: str | None) -> Baseline:
-    """The baseline that was asked for."""
+    """The baseline given with --against."""
     from hakmem_lab.decide import baselines
 
     if save == name:
@@ -252,7 +249,7 @@ def baseline_of(name: str, folder: Path, save: str | None) -> Baseline:
 
 
 def sides(a: str | None, b: str | None, save: str | None, known: Baseline | None) -> tuple[str, str]:
-    """The two configurations: those given, those of the baseline, or for a new baseline HAKMEM beside the C library."""
+    """The two configurations: those given, the baseline's, or for a new baseline the C library and HAKMEM."""
     if known is not None:
         head = next(iter(known.cases.values())).head
         return (head.find("A").text if a is None else a), (head.find("B").text if b is None else b)
@@ -271,7 +268,7 @@ def programs(
     file: Path | None,
     known: Baseline | None,
 ) -> tuple[Asked, list[Case]]:
-    """The cases: of the file, of the program and its parameters, or those of the baseline."""
+    """The cases: those of the file, of the program and its parameters, or of the baseline."""
     from dataclasses import replace
 
     from hakmem_lab.experiment import case_file
@@ -281,10 +278,10 @@ def programs(
         if program or params or any(hooks.values()):
             raise LabError(
                 "--cases says which programs run, with which parameters, input, --prepare and --cleanup",
-                "Put them into the file: keys of a [[case]].",
+                "Put them into the file, as keys of a [[case]].",
             )
         if asked.max_runs is not None:
-            raise LabError("--until-decided is for one program", "Leave it out, and give --runs.")
+            raise LabError("--until-decided works for one program only", "Leave it out, and give --runs.")
         whole, found = case_file.read(file)
         runs = asked.runs if whole.runs is None else whole.runs
         return replace(asked, runs=runs, warmup=asked.warmup if whole.warmup is None else whole.warmup), found
@@ -292,12 +289,12 @@ def programs(
         return replace(asked, max_runs=None), [case_again(name, each) for name, each in known.cases.items()]
     one_run.resolve(program)
     if asked.max_runs is not None and (params or known is not None):
-        raise LabError("--until-decided is for one program without parameters or baseline", "Give --runs instead.")
+        raise LabError("--until-decided works for one program without parameters or baseline", "Give --runs instead.")
     return asked, case_file.of_program(program, case_file.parse_params(params), **hooks)
 
 
 def case_again(name: str, then: Experiment) -> Case:
-    """A case as a baseline has measured it."""
+    """A case as the baseline measured it."""
     from hakmem_lab.experiment.case_file import Case
 
     plan, metric = then.head.plan, then.head.metric
@@ -325,7 +322,7 @@ def decided(found: Experiment) -> bool:
 
 
 def finish(session: Session, wanted: Wanted) -> None:
-    """Runs one experiment, prints and writes what it has found; ends with the verdict's exit status."""
+    """Runs one experiment, prints and writes its outcome; exits with the verdict's status."""
     from hakmem_lab.decide import case_tables, latency_shifts, result_tables, verdict
     from hakmem_lab.decide import decision_record as records
     from hakmem_lab.experiment import multi_case
@@ -362,14 +359,14 @@ def finish(session: Session, wanted: Wanted) -> None:
 
 
 def one_name(experiment: Experiment) -> str:
-    """The name of the only case, as a baseline has it."""
+    """The name of a single case in a baseline."""
     from hakmem_lab.experiment import case_file
 
     return case_file.of_program(experiment.head.plan.command, {})[0].name
 
 
 def keep(wanted: Wanted, report: Report, made: dict[str, Experiment]) -> dict[str, str]:
-    """Writes the forms for other programs, and the baseline; says which of them could not be."""
+    """Writes the exports and the baseline, and reports those that could not be written."""
     from hakmem_lab.decide import baselines
 
     files = wanted.forms.write(report)
@@ -383,12 +380,12 @@ def keep(wanted: Wanted, report: Report, made: dict[str, Experiment]) -> dict[st
 def finish_all(
     asked: Asked, found: list[Case], wanted: Wanted, known: Baseline | None, other_machine: bool, out: Path | None
 ) -> None:
-    """Runs all cases, prints and writes what they have found; ends with the exit status of the verdict on all."""
+    """Runs all cases, prints and writes their outcome; exits with the status of the overall verdict."""
     from hakmem_lab.decide import exports
     from hakmem_lab.experiment import multi_case
 
     if wanted.record is not None:
-        raise LabError("--record is for one program", "Run the cases one by one, as parts of a record.")
+        raise LabError("--record works for one program only", "Run the cases one by one, as parts of a record.")
     parts = begin_all(asked, found, out)
     if known is not None:
         for part in parts:
@@ -402,7 +399,7 @@ def finish_all(
 
 
 def begin_all(asked: Asked, found: list[Case], out: Path | None) -> list[Part]:
-    """The experiments, in files of one folder."""
+    """The experiments, whose files share a folder."""
     from hakmem_lab.experiment import interleaved, multi_case
 
     if out is not None and out.suffix == ".jsonl":
@@ -419,7 +416,7 @@ def begin_all(asked: Asked, found: list[Case], out: Path | None) -> list[Part]:
 
 
 def show_all(parts: list[Part], judged: Judged, report: Report, wanted: Wanted) -> None:
-    """The verdict first, then what is kept of it."""
+    """Prints the verdict, then the files that were written."""
     from hakmem_lab.decide import case_tables
 
     folder = parts[0].session.path.parent

@@ -1,4 +1,4 @@
-"""hakmem block: whose an address is."""
+"""hakmem block: what an address belongs to."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from hakmem_lab.inspect.blocks import Blocks
     from hakmem_lab.inspect.live import Allocator
 
-HELP = """Say what an address is to the allocator: a live or a free block, whose, of which size, with its neighbours.
+HELP = """Describe an address: a live or a free block, its size, its heap and its neighbours.
 
-The address is one in a core dump, or in a running process, which may move on meanwhile: stop it (kill -STOP PID) if it
+The address is in a core dump or in a running process, which may change meanwhile: stop it (kill -STOP PID) if that
 matters.
 
 Examples:
@@ -34,10 +34,10 @@ Examples:
 def block(
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="A number, as a debugger prints pointers: 0x...")],
     target: Annotated[str, typer.Argument(metavar="CORE|PID", help="A core dump, or a process id.")],
-    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="PATH", help="Of a core: the library that ran, or the program with it."),
+        typer.Option("--file", metavar="PATH", help="For a core: the library that ran, or the program linked with it."),
     ] = None,
 ) -> None:
     from hakmem_lab.inspect.blocks import Blocks
@@ -59,12 +59,12 @@ def parse(address: str) -> int:
     except ValueError:
         found = -1
     if not 0 <= found < 1 << 64:
-        raise LabError(f"{address} is no address", "Give a number, such as 0x1b5801000040.")
+        raise LabError(f"{address} is not an address", "Give a number, such as 0x1b5801000040.")
     return found
 
 
 def open_target(target: str, file: Path | None = None) -> Allocator:
-    """A core dump or, when there is no file of that name, a process."""
+    """A core dump or, if there is no file of that name, a process."""
     from hakmem_lab.inspect.core import Dead, is_elf
     from hakmem_lab.inspect.live import Live
 
@@ -72,7 +72,7 @@ def open_target(target: str, file: Path | None = None) -> Allocator:
     if not path.exists() and target.isdigit():
         return Live(int(target))
     if path.exists() and not is_elf(path):
-        raise LabError(f"{path} is no core dump", "Give a core dump, or a process id.")
+        raise LabError(f"{path} is not a core dump", "Give a core dump, or a process id.")
     dead = Dead(path, file)
     for each in dead.core.remarks():
         remark(f"hakmem: {each}")

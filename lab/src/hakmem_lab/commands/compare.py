@@ -1,4 +1,4 @@
-"""hakmem compare: one program under every allocator that is found."""
+"""hakmem compare: one program under every installed allocator."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ABOUT = r"""Run one program under every allocator found on the machine, in inter
 Shows wall time, CPU time, peak memory and page faults, with the gains over the C library's malloc, and draws time
 against memory. An allocator under which the program fails is noted and left out.
 
-The exit status is 0 when all ran, 1 when one failed, 130 after an interrupt (go on with --resume). Who is ahead is no
-part of it.
+The exit status is 0 if all ran, 1 if one failed, 130 after an interrupt (go on with --resume). It does not tell which
+one is best.
 
 Examples:
 
@@ -39,13 +39,13 @@ def register(app: typer.Typer) -> None:
 def compare(
     program: opt.Program = None,
     alloc: Annotated[
-        str, typer.Option(metavar="all|NAME,NAME", help="Which allocators; the first one is what gains refer to.")
+        str, typer.Option(metavar="all|NAME,NAME", help="The allocators; gains refer to the first.")
     ] = "all",
     config: Annotated[
         list[str] | None,
         typer.Option(
             metavar="CONFIGURATION",
-            help="A further column, as in 'hakmem ab'; may be repeated.",
+            help="A further column, as in 'hakmem ab'; repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -69,23 +69,13 @@ def compare(
 ) -> None:
     from hakmem_lab.experiment import interleaved
     from hakmem_lab.measure import one_run
-    from hakmem_lab.measure.results import Plan
 
     forms = opt.Forms({"markdown": markdown, "csv": csv, "junit": junit}, github, json)
     with forms.errors_too("hakmem compare"):
         if resume is not None:
             session = interleaved.resume(resume, "compare", drop_failures=True)
         else:
-            plan = Plan(
-                command=list(program or []),
-                typed=opt.typed(),
-                runs=runs,
-                warmup=warmup,
-                seed=interleaved.new_seed() if seed is None else seed,
-                timeout_s=timeout,
-                retries=retries or None,
-                anyway=anyway or None,
-            )
+            plan = opt.plan(program, runs, warmup, interleaved.seed_or_new(seed), timeout, retries, anyway)
             chosen = one_run.Metric.parse(metric, lower_is_better)
             columns = configurations(alloc, list(config or []), library)
             path = interleaved.results_path("compare", out)
@@ -97,7 +87,7 @@ def compare(
 
 
 def configurations(alloc: str, extra: list[str], library: Path | None) -> list[Configuration]:
-    """The columns: the allocators asked for, then further configurations."""
+    """The columns: the requested allocators, then further configurations."""
     from hakmem_lab.target import allocators
     from hakmem_lab.target.configuration import parse
 
@@ -116,7 +106,7 @@ def configurations(alloc: str, extra: list[str], library: Path | None) -> list[C
 
 
 def conclude(session: Session, page: Path | None, forms: opt.Forms) -> None:
-    """Prints and writes what was found."""
+    """Prints and writes the outcome."""
     from hakmem_lab.decide import allocator_comparison, result_tables
 
     experiment = session.experiment

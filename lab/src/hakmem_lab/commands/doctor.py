@@ -1,4 +1,4 @@
-"""hakmem doctor: is HAKMEM at work, with which options, and does the system let it."""
+"""hakmem doctor: whether HAKMEM works, with which options, and what the system restricts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import typer
 from hakmem_lab.terminal.console import out
 from hakmem_lab.terminal.errors import ERROR
 
-HELP = """Say whether HAKMEM is at work and what it works with: one finding per line.
+HELP = """Check whether HAKMEM works here, and with which settings: one finding per line.
 
-With a process id, of that process, from outside. Without one, of a child that is started with the present environment
-as 'hakmem run' starts programs.
+With a process id it checks that process, from outside. Without one it checks a child that it starts in the current
+environment, as 'hakmem run' starts programs.
 
 Examples:
 
@@ -23,7 +23,7 @@ Examples:
 
   hakmem doctor $(pgrep -n redis-server)
 
-Exit status: 0 when nothing failed, 1 when something did; with --strict also when there is a warning.
+Exit status: 0 if nothing failed, 1 if something did; with --strict also if there is a warning.
 """
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
@@ -32,7 +32,7 @@ def doctor(
     pid: Annotated[int | None, typer.Argument(metavar="[PID]", help="A process id.", min=1)] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The findings as JSON.")] = False,
-    hakmem: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, if not the one found.")] = None,
+    hakmem: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, instead of the one found.")] = None,
 ) -> None:
     from rich.markup import escape
 

@@ -1,4 +1,4 @@
-"""hakmem history: results over commits, and which commits have changed them."""
+"""hakmem history: results over commits, and the commits that changed them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from hakmem_lab.decide.history import Series
     from hakmem_lab.measure.results import Experiment
 
-ABOUT = """Draw how results have changed over commits, and mark the commits that changed them.
+ABOUT = """Draw results over commits, and mark the commits that changed them.
 
-Takes the results of 'hakmem ab' in folders, files and baselines. Those of one program, metric, pair of configurations
-and machine make a series, in the order of the source tree's history where that has their commits, else by time.
-A change is marked where it is larger than in 95 % of random orders of the same points; that needs at least 8 of them.
+Reads results of 'hakmem ab' from folders, files and baselines. Those with the same program, metric, pair of
+configurations and machine form a series, in the order of the source tree's history if it has their commits, otherwise
+by time. A change is marked if it is larger than in 95 % of random orders of the same points, of which it needs 8.
 To judge the newest commit alone, use 'hakmem ab --against'.
 
 Examples:
@@ -43,7 +43,7 @@ def history(
     ] = None,
     page: opt.PageFile = None,
     single: Annotated[
-        bool, typer.Option("--single", help="The chart library in the page instead of beside it.")
+        bool, typer.Option("--single", help="Put the chart library into the page instead of beside it.")
     ] = False,
     json: opt.Json = False,
 ) -> None:
@@ -67,7 +67,7 @@ def history(
 
 
 def show(found: Sequence[Series]) -> None:
-    """Each program's changes, one to a line."""
+    """Prints each program's changes, one per line."""
     from hakmem_lab.decide import history as histories
     from hakmem_lab.terminal import console
 
@@ -84,7 +84,7 @@ def show(found: Sequence[Series]) -> None:
 
 
 def read(sources: list[Path]) -> list[tuple[str, Experiment]]:
-    """Every experiment in these files and folders with its file; what a folder holds besides is passed over."""
+    """Every experiment in these files and folders, with its file; other files in a folder are ignored."""
     from hakmem_lab.decide import baselines
     from hakmem_lab.measure import results
     from hakmem_lab.pages.inputs import read as read_one
@@ -112,5 +112,5 @@ def read(sources: list[Path]) -> list[tuple[str, Experiment]]:
 
 
 def _identity(each: Experiment) -> tuple[object, ...]:
-    """A baseline is a copy of results that may lie beside it: each experiment counts once."""
+    """The experiments without duplicates: a baseline is a copy of results that may be in the same folder."""
     return (each.head.created, *each.head.plan.command, each.head.plan.seed, len(each.runs))

@@ -1,4 +1,4 @@
-"""hakmem leaks: what a program has lost when it ends, as a gate for CI."""
+"""hakmem leaks: the blocks that a program has lost when it ends, as a gate for CI."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from hakmem_lab.profile.heap_dumps import Estimate
 
 LEAKED = 23  # LeakSanitizer's exit status
-HELP = f"""Run a program and say at its end which blocks are lost: in use, while no pointer leads to them.
+HELP = f"""Run a program and report at its end the lost blocks: in use, but with no pointer to them.
 
-Every block is recorded with its stack (--interval 1), so the program is slower. At exit all that it can still read is
-searched for pointers to blocks, and what those lead to; what is not found is a leak. A word that only looks like a
-pointer can hide one, as with LeakSanitizer.
+Every block is recorded with its stack (--interval 1), so the program is slower. At exit all memory that it can still
+read is searched for pointers to blocks, and these blocks in turn; a block that is not found is a leak. A word that only
+looks like a pointer can hide a leak, as with LeakSanitizer.
 
-Exit status: the program's own, or {LEAKED} (--status) when it was 0 and there are leaks.
+Exit status: the program's own, or {LEAKED} (--status) if that is 0 and there are leaks.
 
-A file of suppressions has a line leak:PATTERN for each; a leak is left out if the pattern is found in the name of a
-function, a file or a module of its stack. * stands for any text, ^ and $ for the ends; lines with # are comments.
+A file of suppressions has lines leak:PATTERN; a leak is left out if the pattern occurs in the name of a function, a
+file or a module of its stack. * matches any text, ^ and $ the ends; lines with # are comments.
 
 Examples:
 
@@ -46,7 +46,7 @@ class Suppression:
     pattern: str
 
     def covers(self, stack: Stack) -> bool:
-        """LeakSanitizer's patterns: found anywhere, unless ^ or $ holds an end."""
+        """LeakSanitizer's patterns, which match anywhere unless anchored with ^ or $."""
         text = self.pattern
         text = text[1:] if text.startswith("^") else f"*{text}"
         text = text[:-1] if text.endswith("$") else f"{text}*"
@@ -71,7 +71,7 @@ def read_suppressions(path: Path) -> list[Suppression]:
             continue
         if not colon or not pattern:
             raise LabError(f"{path}:{number}: not a suppression", "Each line is leak:PATTERN.")
-        if kind == "leak":  # other sanitizers' lines may stand beside
+        if kind == "leak":  # the file may also have other sanitizers' lines
             found.append(Suppression(pattern))
     return found
 
@@ -81,14 +81,14 @@ def leaks(
     suppress: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Leaks to leave out; LeakSanitizer's syntax; repeatable.")
     ] = None,
-    status: Annotated[int, typer.Option(help="The exit status when there are leaks.", min=0, max=255)] = LEAKED,
+    status: Annotated[int, typer.Option(help="The exit status if there are leaks.", min=0, max=255)] = LEAKED,
     as_json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The leaks as JSON.")] = None,
     interval: Annotated[
-        str, typer.Option(help="Mean bytes between two samples: more is faster, and small leaks may be missed.")
+        str, typer.Option(help="Mean bytes between samples: a larger value is faster, but may miss small leaks.")
     ] = "1",
     frames: Annotated[int, typer.Option(help="Lines of each stack.", min=1, max=64)] = 10,
-    top: Annotated[int, typer.Option(help="Leaks that are shown.", min=1)] = 20,
-    library: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, if not the one found.")] = None,
+    top: Annotated[int, typer.Option(help="The number of leaks to show.", min=1)] = 20,
+    library: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, instead of the one found.")] = None,
 ) -> None:
     from hakmem_lab.commands.profile import parse_bytes
     from hakmem_lab.profile import formats
@@ -98,7 +98,7 @@ def leaks(
     profile, ended = of_program(program, settings, mode="leaks", library=library)
     if not profile.leaks_searched:
         raise LabError("the program's memory could not be searched", "Does a seccomp filter forbid process_vm_readv?")
-    profile.sites = [site for site in profile.sites if site.counted["leaked"][0]]  # only these are to be named
+    profile.sites = [site for site in profile.sites if site.counted["leaked"][0]]  # only these are symbolized
     report = formats.named(profile)
     lost = [(values["leaked"], stack) for stack, values in report.stacks.items() if values["leaked"].objects]
     lost.sort(key=lambda each: -each[0].bytes)

@@ -1,11 +1,11 @@
-"""Options and arguments that several commands share, and what they do with them."""
+"""Options and arguments that several commands share, and their use."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,8 +16,9 @@ from hakmem_lab.terminal.errors import LabError
 
 if TYPE_CHECKING:
     from hakmem_lab.decide.exports import Report
+    from hakmem_lab.measure.results import Plan
 
-# Everything from the first word that is no option belongs to the program, whether or not -- stands before it.
+# Everything from the first word that is not an option belongs to the program, with or without a -- before it.
 PASS_ON = {"allow_interspersed_args": False}
 
 Program = Annotated[
@@ -37,24 +38,22 @@ MetricText = Annotated[
     typer.Option(
         "--metric",
         metavar="REGEX|time|cpu|rss|mix",
-        help="What is compared: wall time, CPU time, peak memory, the geometric mean of time and memory, or a number "
+        help="What to compare: wall time, CPU time, peak memory, the geometric mean of time and memory, or a number "
         "that the program prints, given by a regular expression with one group (higher is better).",
     ),
 ]
-LowerIsBetter = Annotated[
-    bool, typer.Option("--lower-is-better", help="With a REGEX as metric: smaller numbers are better.")
-]
+LowerIsBetter = Annotated[bool, typer.Option("--lower-is-better", help="With a REGEX: smaller numbers are better.")]
 Runs = Annotated[int, typer.Option(min=2, max=100_000, help="Rounds; each configuration runs once in each.")]
-Warmup = Annotated[int, typer.Option(min=0, max=1000, help="Rounds before these that are not counted.")]
+Warmup = Annotated[int, typer.Option(min=0, max=1000, help="Uncounted rounds before these.")]
 Threshold = Annotated[
-    float, typer.Option(metavar="PERCENT", min=0.0, max=1000.0, help="The least gain that is worth having, in %.")
+    float, typer.Option(metavar="PERCENT", min=0.0, max=1000.0, help="The least gain worth having, in %.")
 ]
 Retries = Annotated[
     int,
     typer.Option(
         min=0,
         max=100,
-        help="Make a run in which the program fails again, at most so many times; each is said and counted.",
+        help="Repeat a run in which the program fails, up to this many times; each repetition is reported and counted.",
     ),
 ]
 Anyway = Annotated[
@@ -63,23 +62,25 @@ Anyway = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(min=0, max=2**31 - 1, help="Of the random order; recorded in any case.", show_default=False),
+    typer.Option(min=0, max=2**31 - 1, help="Seed of the random order; always recorded.", show_default=False),
 ]
 Timeout = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", min=0.001, help="End a run that takes longer; an error.", show_default=False),
+    typer.Option(metavar="SECONDS", min=0.001, help="End a run that takes longer, with an error.", show_default=False),
 ]
 Out = Annotated[
     Path | None,
     typer.Option(
-        metavar="FOLDER|FILE.jsonl", help="Where results are kept (hakmem-results in this folder).", show_default=False
+        metavar="FOLDER|FILE.jsonl",
+        help="Where results go (by default hakmem-results in this folder).",
+        show_default=False,
     ),
 ]
 Resume = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.jsonl",
-        help="Go on with an interrupted experiment, as it was planned; other options of the plan are not used.",
+        help="Go on with an interrupted experiment as planned; other options of the plan are ignored.",
         show_default=False,
     ),
 ]
@@ -87,7 +88,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document inst
 PageFile = Annotated[
     Path | None,
     typer.Option(
-        "--page", metavar="FILE.html", help="Where the page goes (beside the results, same name).", show_default=False
+        "--page", metavar="FILE.html", help="Where the page goes (by default beside the results).", show_default=False
     ),
 ]
 Record = Annotated[
@@ -109,13 +110,13 @@ Cleanup = Annotated[
 ]
 Input = Annotated[
     str | None,
-    typer.Option("--input", metavar="FILE", help="The program's input; without it, there is none.", show_default=False),
+    typer.Option("--input", metavar="FILE", help="The program's input, which is empty by default.", show_default=False),
 ]
 Param = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE,VALUE",
-        help="One case for each value, which takes the place of {NAME} in the command; repeatable.",
+        help="One case for each value, which replaces {NAME} in the command; repeatable.",
         show_default=False,
     ),
 ]
@@ -132,7 +133,7 @@ Ready = Annotated[
     str | None,
     typer.Option(
         metavar="port:N|output:REGEX|file:PATH|TIMEs",
-        help="How one sees that the server is ready for the client.",
+        help="How to tell that the server is ready for the client.",
         show_default=False,
     ),
 ]
@@ -140,7 +141,7 @@ Latency = Annotated[
     str | None,
     typer.Option(
         metavar="REGEX",
-        help="Latencies that the client prints, one group for the number: their quantiles are compared, and are "
+        help="Latencies that the client prints, with one group for the number; their quantiles are compared, and are "
         "metrics (p50, p99, p99.9).",
         show_default=False,
     ),
@@ -153,8 +154,8 @@ Save = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Keep the results as a baseline: a word, or a path that ends with .json. A is then by default "
-        "alloc:system, beside which later measurements are taken as well.",
+        help="Save the results as a baseline: a word, or a path that ends with .json. A is then by default "
+        "alloc:system, with which later measurements are compared too.",
         show_default=False,
     ),
 ]
@@ -162,27 +163,29 @@ Against = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Measure what the baseline has measured, and judge how B has changed since.",
+        help="Measure the baseline's cases again, and judge how B has changed since.",
         show_default=False,
     ),
 ]
 OtherMachine = Annotated[
-    bool, typer.Option("--other-machine", help="With --against: compare though the baseline is of another machine.")
+    bool, typer.Option("--other-machine", help="With --against: accept a baseline from another machine.")
 ]
 Markdown = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the verdict as Markdown.", show_default=False)
 ]
-Csv = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write a line per case.", show_default=False)]
+Csv = Annotated[
+    Path | None, typer.Option("--csv", metavar="FILE", help="Write CSV, a line per case.", show_default=False)
+]
 Junit = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write a JUnit report, a test per case.", show_default=False)
 ]
 Github = Annotated[
-    bool, typer.Option("--github", help="Print annotations for GitHub's actions, and add to the job's summary.")
+    bool, typer.Option("--github", help="Print annotations for GitHub Actions, and add to the job's summary.")
 ]
 
 
 class Forms:
-    """Where a verdict goes besides the terminal, and which cases it will be on, as far as that is known yet."""
+    """The exports of a verdict, and the cases that it will cover, as far as they are known yet."""
 
     def __init__(self, files: dict[str, Path | None], github: bool, json: bool) -> None:
         self.files = {form: path for form, path in files.items() if path is not None}
@@ -191,7 +194,7 @@ class Forms:
         self.cases: list[str] = []
 
     def write(self, report: Report) -> dict[str, str]:
-        """Writes each form that has a file; returns the files by the forms' names, without those that could not be."""
+        """Writes each format that has a file; returns the written files by format."""
         from hakmem_lab.decide import exports
 
         written: dict[str, str] = {}
@@ -200,7 +203,7 @@ class Forms:
         return written
 
     def annotate(self, report: Report) -> None:
-        """GitHub's annotations, if they are wanted."""
+        """Prints GitHub's annotations, if requested."""
         from hakmem_lab.decide import exports
 
         if self.github:
@@ -208,7 +211,7 @@ class Forms:
 
     @contextmanager
     def errors_too(self, title: str) -> Iterator[None]:
-        """An error that ends the command before its verdict is written into each form as well."""
+        """Writes an error that ends the command before its verdict into each export as well."""
         try:
             yield
         except LabError as error:
@@ -223,25 +226,43 @@ class Forms:
             raise
 
 
+def plan(
+    command: Sequence[str] | None,
+    runs: int,
+    warmup: int,
+    seed: int,
+    timeout: float | None,
+    retries: int,
+    anyway: bool,
+    **more: Any,
+) -> Plan:
+    """The plan of an experiment; options that were not given stay None."""
+    from hakmem_lab.measure.results import Plan
+
+    common = {"runs": runs, "warmup": warmup, "seed": seed, "timeout_s": timeout}
+    asked = {"retries": retries or None, "anyway": anyway or None, "typed": typed()}
+    return Plan(command=list(command or []), **{**common, **asked, **more})
+
+
 def typed() -> str:
-    """The command line as one could type it again."""
+    """The command line, quoted for a shell."""
     return shlex.join(["hakmem", *sys.argv[1:]])
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """One document on standard output; numbers that JSON has not (infinite bounds) are null."""
+    """Prints one document; numbers that JSON lacks (infinite bounds) are null."""
     sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 def print_plain(text: str, aside: bool) -> None:
-    """Text as it is on standard output; aside: on standard error, since a machine reads the other."""
+    """Prints text unchanged; aside: on standard error, since standard output has JSON."""
     file = sys.stderr if aside else sys.stdout
     file.write(text)
     file.flush()
 
 
 def list_files(files: dict[str, str]) -> None:
-    """What was written, one to a line."""
+    """Lists the written files, one per line."""
     from hakmem_lab.terminal import console
 
     width = max((len(name) for name in files), default=0) + 2
@@ -250,17 +271,17 @@ def list_files(files: dict[str, str]) -> None:
 
 
 def draw_page(target: Path, draw: Callable[[Path], object]) -> dict[str, str]:
-    """Draws a page of results that are kept: where that cannot be, says why, and nothing else is lost."""
+    """Draws the page of saved results; a failure is reported and affects nothing else."""
     from hakmem_lab.terminal import console, extras
 
     if not extras.has("plotly"):
-        console.remark("hakmem: no page: plotly is not installed; pip install 'hakmem[pages]' brings it")
+        console.remark("hakmem: no page: plotly is not installed; pip install 'hakmem[pages]' installs it")
         return {}
     return {"page": str(target)} if kept(lambda: draw(target)) else {}
 
 
 def tell(files: dict[str, str], json: bool, document: Callable[[], dict[str, Any]]) -> None:
-    """The end of a command: what was written, or the whole document for a machine."""
+    """The end of a command: the list of written files, or the whole document as JSON."""
     if json:
         print_json({**document(), "files": files})
     else:
@@ -268,7 +289,7 @@ def tell(files: dict[str, str], json: bool, document: Callable[[], dict[str, Any
 
 
 def kept(write: Callable[[], object]) -> bool:
-    """Writes what goes with a verdict that has been said; says what cannot be written, which costs nothing else."""
+    """Writes something that accompanies a printed verdict; a failure is reported and affects nothing else."""
     from hakmem_lab.terminal import console
 
     try:
@@ -276,7 +297,7 @@ def kept(write: Callable[[], object]) -> bool:
     except LabError as error:
         console.complain(error.message, error.advice)
     except OSError as error:
-        console.complain(f"cannot write: {error}", "The results are kept; 'hakmem report' makes the page from them.")
+        console.complain(f"cannot write: {error}", "The results are saved; 'hakmem report' makes the page from them.")
     else:
         return True
     return False

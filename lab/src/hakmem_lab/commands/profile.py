@@ -1,4 +1,4 @@
-"""hakmem profile: which code holds memory, and which asks for it."""
+"""hakmem profile: which code holds memory, and which requests it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from hakmem_lab.profile.heap_dumps import Profile
     from hakmem_lab.profile.remote_control import Profiler
 
-HELP = """Profile the heap of a program, of a running process, or show a profile that was written before.
+HELP = """Profile the heap of a program or of a running process, or show an earlier profile.
 
-The profile is a sample by bytes, one block in 512 KiB on average (--interval), so it costs little; each figure comes
-with its standard error. A running process is switched on for --seconds, and off again, whatever ends this command; it
-must run on HAKMEM and need not have been started in a special way, but answers at once if it was:
-HAKMEM_PROFILE=ready HAKMEM_STATS_SIGNAL=N. Blocks from before are not in its profile.
+The profile samples by bytes, one block in 512 KiB on average (--interval), so it costs little; each figure has its
+standard error. A running process is profiled for --seconds and then switched off, however this command ends. It must
+run on HAKMEM, but needs no special start; it answers at once if it was started with HAKMEM_PROFILE=ready
+HAKMEM_STATS_SIGNAL=N. Blocks from before the profile are not in it.
 
-Files are written in the form of their ending: .html (a flame graph), .pb.gz (for go tool pprof), .collapsed,
+The ending of a file selects its format: .html (a flame graph), .pb.gz (for go tool pprof), .collapsed,
 .speedscope.json, .heap (for jeprof), .json.
 
 Examples:
@@ -52,25 +52,26 @@ def profile(
         list[str], typer.Argument(metavar="PID | FILE... | -- PROGRAM...", help="What to profile, or dumps to show.")
     ],
     output: Annotated[
-        list[Path] | None, typer.Option("-o", "--output", metavar="FILE", help="Write it there too; repeatable.")
+        list[Path] | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write the profile to a file; repeatable."),
     ] = None,
-    interval: Annotated[str, typer.Option(help="Mean bytes between two samples; 1 takes every block.")] = "512K",
+    interval: Annotated[str, typer.Option(help="Mean bytes between samples; 1 samples every block.")] = "512K",
     kind: Annotated[
         str | None,
         typer.Option(
-            help="live, allocated, peak, short, or, of a process, pinned: what the table and one-kind files show; "
-            "by default peak of a program that is run, else live.",
+            help="The kind in the table and in files with one kind: live, allocated, peak, short, or, for a process, "
+            "pinned; by default peak for a program that is run, otherwise live.",
             show_default=False,
         ),
     ] = None,
     top: Annotated[int, typer.Option(help="Rows of the table.", min=1, max=1000)] = 15,
-    seconds: Annotated[float, typer.Option(help="Of a process: how long it is profiled.", min=0, max=86400)] = 10.0,
-    leave_on: Annotated[bool, typer.Option("--leave-on", help="Of a process: do not switch it off again.")] = False,
-    off: Annotated[bool, typer.Option("--off", help="Of a process: switch a profile off that is on, and end.")] = False,
+    seconds: Annotated[float, typer.Option(help="For a process: how long to profile it.", min=0, max=86400)] = 10.0,
+    leave_on: Annotated[bool, typer.Option("--leave-on", help="For a process: leave the profile on.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="For a process: only switch the profile off.")] = False,
     diff: Annotated[
-        bool, typer.Option("--diff", help="Two files: what is live in the second beyond the first.")
+        bool, typer.Option("--diff", help="For two files: the growth of live memory from the first to the second.")
     ] = False,
-    library: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, if not the one found.")] = None,
+    library: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, instead of the one found.")] = None,
 ) -> None:
     from hakmem_lab.profile import formats, heap_dumps
 
@@ -151,7 +152,7 @@ def of_process(pid: int, interval: int, seconds: float, leave_on: bool) -> Profi
     profiler = Profiler(pid)
     begun = not profiler.counts
     again = profiler.started and (not begun or profiler.interval == interval)
-    said = "what earlier profiles have sampled is in it too" if again else "blocks from before are not in it"
+    said = "it includes the samples of earlier profiles" if again else "blocks from before are not in it"
     passing = begun and not leave_on
     with (
         MemoryOverTime(pid) as memory,
@@ -163,7 +164,7 @@ def of_process(pid: int, interval: int, seconds: float, leave_on: bool) -> Profi
                 time_s = f"{seconds:g} second{'' if seconds == 1 else 's'}"
                 wait(seconds, f"hakmem: process {pid} is profiled for {time_s} (Ctrl-C: until now); {said}")
             else:
-                remark(f"hakmem: a profile is on in process {pid} already; this is what it knows by now")
+                remark(f"hakmem: a profile is already on in process {pid}; these are its samples so far")
             found = profiler.dump()
         finally:
             if passing:
@@ -174,18 +175,18 @@ def of_process(pid: int, interval: int, seconds: float, leave_on: bool) -> Profi
 
 
 def switch_off(profiler: Profiler) -> None:
-    """Once the process is asked to, nothing but its own silence keeps the profile on."""
+    """Switches the profile off; it stays on only if the process does not answer."""
     try:
         with shutdown.undisturbed():
             if profiler.counts:
                 profiler.request("stop")
     except LabError as error:
         if process.exists(profiler.pid):
-            remark(f"hakmem: the profile is still on: {error}; hakmem profile {profiler.pid} --off ends it")
+            remark(f"hakmem: the profile is still on: {error}; hakmem profile {profiler.pid} --off stops it")
 
 
 def end_profile(pid: int) -> None:
-    """What --off does."""
+    """Implements --off."""
     from hakmem_lab.profile.remote_control import Profiler
 
     profiler = Profiler(pid)
@@ -225,7 +226,7 @@ def of_program(
         if not own:
             how = f"signal {-status}" if status < 0 else f"status {status}"
             raise LabError(
-                f"{program[0]} left no profile; it ended with {how}",
+                f"{program[0]} wrote no profile; it ended with {how}",
                 "A process that ends by a signal or _exit() writes none. Profile it by its id while it runs.",
             )
         if len(dumps) > 1:
@@ -240,7 +241,7 @@ def of_program(
 
 
 def table(report: Report, kind: str, rows: int) -> None:
-    """The stacks that stand for most, by their innermost function of the program, with who called it."""
+    """Prints the largest stacks by the innermost function of the program, with its callers."""
     from hakmem_lab.profile.heap_dumps import ABOUT, Estimate
     from hakmem_lab.profile.symbols import without_standard
 
@@ -254,8 +255,8 @@ def table(report: Report, kind: str, rows: int) -> None:
         soft_wrap=True,
     )
     if report.profile.missed:
-        out.print(f"{counted(report.profile.missed, 'sample')} missing: there was no room")
-    out.print(f"{'bytes':>10} {'±':>10} {'share':>8} {'blocks':>10}  function, and who called it")
+        out.print(f"{counted(report.profile.missed, 'sample')} missing for lack of room")
+    out.print(f"{'bytes':>10} {'±':>10} {'share':>8} {'blocks':>10}  function, and its callers")
     for value, stack in found[:rows]:
         share = f"{100 * value.bytes / total.bytes:.1f} %" if total.bytes else ""
         shown = without_standard(stack)
@@ -265,9 +266,11 @@ def table(report: Report, kind: str, rows: int) -> None:
     if len(found) > rows:
         out.print(f"... and {len(found) - rows} more")
     if not found and kind == "live":
-        remark("hakmem: what was sampled had been freed by then; --kind peak shows the moment of the highest use")
+        remark("hakmem: all sampled blocks had been freed by then; --kind peak shows the peak")
     elif kind == "peak" and report.total("live").bytes < total.bytes:
-        remark(f"hakmem: {in_bytes(report.total('live').bytes)} of all were in use at the end; --kind live shows them")
+        remark(
+            f"hakmem: {in_bytes(report.total('live').bytes)} of these were in use at the end; --kind live shows them"
+        )
 
 
 def register(app: typer.Typer) -> None:

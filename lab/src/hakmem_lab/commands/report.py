@@ -13,7 +13,7 @@ from hakmem_lab.terminal.errors import LabError
 
 ABOUT = """Make one HTML page of a set of results: verdicts first, then charts and sortable tables.
 
-The page needs no network; its chart library lies beside it, once for all pages of a folder. Of a folder, it makes an
+The page needs no network; its chart library lies beside it, once for all pages of a folder. For a folder it makes an
 index of all results in it, with a page for each. Results are those of ab, sweep, compare and tune (.jsonl; the .json of
 a decision record), snapshots (HAKMEM_STATS=json:FILE, 'hakmem stats --json'), recordings ('hakmem watch --json',
 'hakmem run --sample'), and 'bench/run.py --json'.
@@ -41,13 +41,14 @@ def report(
         typer.Option(
             "--page",
             metavar="FILE.html",
-            help="Where the page goes (report.html; of one file, beside it).",
+            help="Where the page goes (by default report.html, or for one file beside it).",
             show_default=False,
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="The page's title.", show_default=False)] = None,
     single_file: Annotated[
-        bool, typer.Option("--single", help="The chart library in the page instead of beside it: one file of 2 MB.")
+        bool,
+        typer.Option("--single", help="Put the chart library into the page instead of beside it: one file of 2 MB."),
     ] = False,
     json: opt.Json = False,
 ) -> None:
@@ -74,7 +75,7 @@ def report(
 
 
 def index(files: list[Path], page: Path | None, single: bool, json: bool) -> None:
-    """The index of one folder; a file in it that is no result is named there and passed over."""
+    """The index of one folder; other files in it are named there and ignored."""
     from hakmem_lab.pages import index as pages
     from hakmem_lab.pages import inputs, report
     from hakmem_lab.terminal import console
@@ -91,7 +92,7 @@ def index(files: list[Path], page: Path | None, single: bool, json: bool) -> Non
         except LabError as error:
             problems.append(f"Not shown: {error.message}.")
     if not items:
-        raise LabError(f"{folder} has no results", "'hakmem ab' and the others keep theirs in hakmem-results.")
+        raise LabError(f"{folder} has no results", "'hakmem ab' and the others put theirs into hakmem-results.")
     written = pages.write(folder, items, problems, single)
     if json:
         document = {"items": [each.document for each in items], "problems": problems, "files": {"index": str(written)}}

@@ -1,5 +1,5 @@
-"""hakmem run: any program on HAKMEM. The program takes this process's place, so that its exit status, its signals, its
-terminal and its process id are its own."""
+"""hakmem run: any program on HAKMEM. The program replaces this process, so that its exit status, signals, terminal and
+process id are its own."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Examples:
 
   hakmem run --sample run.jsonl -- python3 job.py; hakmem report run.jsonl
 
-Exit status of its own: 125 when the program would not run on HAKMEM (it says why), 126 when it cannot be executed, 127
-when it is not found.
+Other exit statuses: 125 if the program would not run on HAKMEM (a message says why), 126 if it cannot be executed, 127
+if it is not found.
 """
 STATS = ("text", "json", "prom")
 
@@ -52,7 +52,7 @@ def stats_value(stats: str, file: Path | None) -> str:
 
 
 def settings_of(preset: str | None, given: list[str], harden: bool, found: Path) -> dict[str, str]:
-    """The variables that the options mean; each is checked by the library."""
+    """The variables that the options stand for; the library checks each."""
     tokens = ([f"preset={preset}"] if preset else []) + given
     for token in tokens:
         if "=" not in token:
@@ -60,7 +60,7 @@ def settings_of(preset: str | None, given: list[str], harden: bool, found: Path)
     if harden:
         if "harden" not in libhakmem.options(found):
             raise LabError(
-                f"--harden: {found} has no option harden", "It was built without hardened mode; build it anew."
+                f"--harden: {found} has no option harden", "It was built without hardened mode; build it again."
             )
         tokens.append("harden=1")
     return parse(shlex.join(tokens), "run", found).settings if tokens else {}
@@ -78,15 +78,15 @@ def run(
     stats_file: Annotated[Path | None, typer.Option(help="The file of --stats; %p in it is the process id.")] = None,
     harden: Annotated[bool, typer.Option("--harden", help="Hardened mode: HAKMEM_HARDEN=1.")] = False,
     python: Annotated[
-        bool, typer.Option("--python", help="Python's objects too are blocks of malloc: PYTHONMALLOC=malloc.")
+        bool, typer.Option("--python", help="Serve Python's objects by malloc too: PYTHONMALLOC=malloc.")
     ] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Start it even if it would not run on HAKMEM.")] = False,
-    hakmem: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, if not the one found.")] = None,
+    hakmem: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, instead of the one found.")] = None,
     sample: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Record memory and caches over time there, for 'hakmem report'."),
+        typer.Option(metavar="FILE", help="Record memory and caches over time in this file, for 'hakmem report'."),
     ] = None,
-    sample_interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.01, max=3600)] = 0.5,
+    sample_interval: Annotated[float, typer.Option(help="Seconds between samples.", min=0.01, max=3600)] = 0.5,
 ) -> None:
     try:
         target, environment = prepare(program, preset, given or [], stats, stats_file, harden, anyway, hakmem)
@@ -115,14 +115,14 @@ def run(
 
 
 def to_print(stats: str | None, file: Path | None) -> bool:
-    """Whether statistics are to be printed here."""
+    """Whether this command prints the statistics."""
     return stats == "text" and file is None
 
 
 def with_text(
     target: preload.Program, program: list[str], environment: dict[str, str], watch: foreground.Watcher
 ) -> int:
-    """Runs the program, then prints the statistics of its processes in the order in which they have ended; its status.
+    """Runs the program, then prints the statistics of its processes in the order of their ends; returns its status.
     The text goes through files, because many programs close standard error before they exit."""
     import tempfile
 
@@ -132,12 +132,12 @@ def with_text(
         environment["HAKMEM_STATS"] = f"text:{folder}/%p"
         pid, status = foreground.run(target.path, program, environment, watch)
         sys.stdout.flush()
-        # Of two that have ended within one tick of the clock the child was first, and has the higher id.
+        # Of two that ended within one tick of the clock, the child was first, and has the higher id.
         written = sorted(folder.iterdir(), key=lambda each: (each.stat().st_mtime_ns, -int(each.name)))
         for each in written:
             sys.stderr.write(each.read_text(errors="replace"))
         if folder / str(pid) not in written:
-            remark(f"hakmem: {program[0]} left no statistics: it ended by a signal, by _exit(), or as another program")
+            remark(f"hakmem: {program[0]} wrote no statistics: it ended by a signal, by _exit(), or as another program")
     return status
 
 
@@ -151,7 +151,7 @@ def prepare(
     anyway: bool,
     hakmem: Path | None,
 ) -> tuple[preload.Program, dict[str, str]]:
-    """The program's file and its environment, when it will run on HAKMEM."""
+    """The program's file and environment for running on HAKMEM."""
     found = libhakmem.find(hakmem)
     if any(character in str(found) for character in " :"):
         raise LabError(
@@ -169,14 +169,14 @@ def prepare(
         preload.check(target, found)
         if preload.own_malloc(target):
             remark(
-                f"hakmem: {target.file.path} brings a malloc of its own, which serves at least itself; "
-                "'hakmem doctor PID' tells when it runs"
+                f"hakmem: {target.file.path} has a malloc of its own, which serves at least itself; "
+                "'hakmem doctor PID' checks it while it runs"
             )
     others = [each for each in environment.get("LD_PRELOAD", "").replace(":", " ").split() if each != str(found)]
     sanitizer = next((each for each in others if preload.SANITIZERS.match(Path(each).name)), None)
     if sanitizer is not None and not anyway:
         raise LabError(
-            f"not started: LD_PRELOAD brings a sanitizer ({sanitizer}), which works by its own malloc",
+            f"not started: LD_PRELOAD brings a sanitizer ({sanitizer}), which needs its own malloc",
             "Take it out of LD_PRELOAD; --anyway starts the program with both.",
         )
     environment["LD_PRELOAD"] = " ".join([str(found), *others])

@@ -10,10 +10,10 @@ from hakmem_lab.terminal.errors import LabError
 
 HELP = """Serve a running process's figures to Prometheus, as OpenMetrics over HTTP.
 
-Nothing has to be switched on in the process, and it is not stopped: each request takes a snapshot from outside, as
-'hakmem stats PID' does, under the names that HAKMEM_STATS=prom has. Ends when the process does, with status 0.
+The process needs no preparation and is not stopped: each request takes a snapshot from outside, like 'hakmem stats
+PID', with the names of HAKMEM_STATS=prom. The command ends when the process does, with status 0.
 
-Who can reach the address can read the figures; by default only programs on this machine can.
+Any program that can reach the address can read the figures; by default only programs on this machine can.
 
 Examples:
 
@@ -28,10 +28,10 @@ Examples:
 def serve(
     pid: Annotated[int | None, typer.Argument(metavar="PID", help="The process id.", min=1, show_default=False)] = None,
     listen: Annotated[
-        str, typer.Option(metavar="[HOST:]PORT", help="Where to listen; port 0 is any free one.")
+        str, typer.Option(metavar="[HOST:]PORT", help="Where to listen; port 0 means any free one.")
     ] = "127.0.0.1:9797",
     dashboard: Annotated[
-        bool, typer.Option("--dashboard", help="Print a dashboard for Grafana instead, to be imported there.")
+        bool, typer.Option("--dashboard", help="Print a dashboard to import into Grafana instead.")
     ] = False,
 ) -> None:
     from hakmem_lab.terminal.console import out, remark

@@ -33,14 +33,12 @@ def stats(
     ],
     with_map: Annotated[
         bool,
-        typer.Option(
-            "--map", help="Of a process or a core: the map of SuperSlabs too, what lies in each and how full it is."
-        ),
+        typer.Option("--map", help="For a process or a core: add the map of SuperSlabs, with the use of each slab."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The snapshot itself, as JSON.")] = False,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="PATH", help="Of a core: the library that ran, or the program with it."),
+        typer.Option("--file", metavar="PATH", help="For a core: the library that ran, or the program linked with it."),
     ] = None,
 ) -> None:
     from hakmem_lab.inspect import snapshot_tables, snapshots
@@ -50,7 +48,7 @@ def stats(
     if with_map and snapshot.map is None:
         raise LabError(
             f"{target} has no map of SuperSlabs",
-            "A process and a core dump have one, and what 'hakmem watch --map --json' records.",
+            "Processes, core dumps and recordings of 'hakmem watch --map --json' have one.",
         )
     if as_json:
         out.file.write(snapshot.model_dump_json(exclude_none=True) + "\n")
@@ -58,12 +56,12 @@ def stats(
     if snapshot.version > snapshots.VERSION:
         remark(
             f"hakmem: the snapshot has version {snapshot.version}, this lab knows {snapshots.VERSION}: "
-            "figures may mean something else; a newer lab reads it right"
+            "figures may have other meanings; use a newer lab"
         )
     for each in snapshot_tables.whole(snapshot):
         snapshot_tables.show(out, each)
     if snapshot.profiled:
-        out.print(f"A heap profile is on: hakmem profile --off {target} ends it.", soft_wrap=True, markup=False)
+        out.print(f"A heap profile is on: hakmem profile --off {target} stops it.", soft_wrap=True, markup=False)
     if core:
         out.print("No ledger of resident memory: a core dump does not say which pages were resident.", soft_wrap=True)
     elif not snapshot.group("ledger"):

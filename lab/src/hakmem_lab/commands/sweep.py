@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from hakmem_lab.target.configuration import Configuration
     from hakmem_lab.target.libhakmem import Option
 
-ABOUT = r"""Measure one option over a list of values, or two over all pairs, and name the knee.
+ABOUT = r"""Measure an option over a list of values, or two over all pairs, and name the knee.
 
 All values run in each round, in random order, so that they are compared under the same conditions. The base is the
-option's default, which is added when the list lacks it. The knee is the least value from which on greater ones bring
-less than the threshold.
+option's default, which is added if the list lacks it. The knee is the least value above which larger ones gain less
+than the threshold.
 
-The exit status is 0 when all values were measured, 1 after an error, 130 after an interrupt (go on with --resume).
+The exit status is 0 if all values were measured, 1 after an error, 130 after an interrupt (go on with --resume).
 
 Examples:
 
@@ -43,15 +43,17 @@ def sweep(
     program: opt.Program = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="The option, by its name; given twice, a grid.", show_default=False),
+        typer.Option(metavar="NAME", help="The option's name; two options make a grid.", show_default=False),
     ] = None,
     values: Annotated[
         list[str] | None,
-        typer.Option(metavar="V1,V2,...", help="Its values; once for each --option.", show_default=False),
+        typer.Option(metavar="V1,V2,...", help="The option's values; once for each --option.", show_default=False),
     ] = None,
     set_: Annotated[
         str,
-        typer.Option("--with", metavar="CONFIGURATION", help="What all runs have in common, as in 'hakmem ab'."),
+        typer.Option(
+            "--with", metavar="CONFIGURATION", help="The configuration that all runs share, as in 'hakmem ab'."
+        ),
     ] = "",
     runs: opt.Runs = 10,
     threshold: opt.Threshold = 1.0,
@@ -72,7 +74,6 @@ def sweep(
     from hakmem_lab.decide import decision_record as records
     from hakmem_lab.experiment import interleaved
     from hakmem_lab.measure import one_run
-    from hakmem_lab.measure.results import Plan
 
     if record is not None:
         records.check_free(record)
@@ -80,17 +81,8 @@ def sweep(
         session = interleaved.resume(resume, "sweep")
     else:
         configurations, points = grid(list(option or []), list(values or []), set_, library)
-        plan = Plan(
-            command=list(program or []),
-            typed=opt.typed(),
-            runs=runs,
-            warmup=warmup,
-            seed=interleaved.new_seed() if seed is None else seed,
-            threshold=threshold,
-            timeout_s=timeout,
-            retries=retries or None,
-            anyway=anyway or None,
-        )
+        chosen_seed = interleaved.seed_or_new(seed)
+        plan = opt.plan(program, runs, warmup, chosen_seed, timeout, retries, anyway, threshold=threshold)
         chosen = one_run.Metric.parse(metric, lower_is_better)
         path = interleaved.results_path("sweep", out)
         session = interleaved.begin("sweep", plan, chosen, configurations, path, points=points)
@@ -115,7 +107,7 @@ def grid(
         )
     base = parse(common, "common", library)
     if base.allocator.kind != "ours" or base.allocator.shared_object is None:
-        raise LabError(f"--with {common}: a sweep is over options of HAKMEM", "Leave out alloc:, or give lib:PATH.")
+        raise LabError(f"--with {common}: only options of HAKMEM can be swept", "Leave out alloc:, or give lib:PATH.")
     options = libhakmem.options(base.allocator.shared_object)
     axes: list[list[tuple[str, str]]] = []
     for name, text in zip(names, lists, strict=True):
@@ -145,7 +137,7 @@ def axis_values(option: Option, text: str) -> list[str]:
 
 
 def conclude(session: Session, page: Path | None, json: bool, record: str | None) -> None:
-    """Prints and writes what the sweep has found."""
+    """Prints and writes the outcome."""
     from hakmem_lab.decide import decision_record as records
     from hakmem_lab.decide import result_tables
     from hakmem_lab.decide import sweep as sweeps

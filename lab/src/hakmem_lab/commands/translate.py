@@ -13,9 +13,9 @@ from hakmem_lab.target.configuration import parse
 from hakmem_lab.terminal.console import remark
 from hakmem_lab.terminal.errors import LabError
 
-HELP = """Say in HAKMEM's terms what variables of jemalloc, mimalloc, tcmalloc or glibc say.
+HELP = """Translate variables of jemalloc, mimalloc, tcmalloc or glibc into HAKMEM's options.
 
-The settings go to standard output, the remarks to standard error. Exit status 2 when a setting is unknown.
+The settings go to standard output, the remarks to standard error. Exit status 2 if a setting is unknown.
 
 Examples:
 
@@ -26,13 +26,13 @@ Examples:
 
 
 def translate(
-    line: Annotated[str, typer.Argument(help="Variables as a shell has them, a program behind them if you like.")],
+    line: Annotated[str, typer.Argument(help="Variables as in a shell line, optionally with a command after them.")],
     as_json: Annotated[bool, typer.Option("--json", help="One document instead of a line and remarks.")] = False,
 ) -> None:
     try:
         found = translation.translate(line)
     except ValueError as error:
-        raise LabError(f"{line}: {error}", "Write it as a shell would read it, quotes in pairs.") from None
+        raise LabError(f"{line}: {error}", "Write it as for a shell, with paired quotes.") from None
     if not (found.options or found.remarks or found.unknown):
         raise LabError(
             f"{line}: no variable of another allocator", "MALLOC_CONF, MIMALLOC_*, TCMALLOC_*, GLIBC_TUNABLES."

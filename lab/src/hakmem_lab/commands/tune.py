@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from hakmem_lab.experiment.search import Search
     from hakmem_lab.measure.results import Experiment, Trial
 
-ABOUT = r"""Search for settings under which a program does better, and decide.
+ABOUT = r"""Search for settings that improve a program, and decide.
 
-Optuna proposes settings of the options that tune (capacities, budgets, delays, presets, as far as the library has
-them); each is measured in rounds with the default, and given up when it is far behind. The best one then meets
-the default in an A/B experiment of its own, with the rule of 'hakmem ab'. The file hakmem.env is written only when the
-verdict is GO; otherwise the default stands.
+Optuna proposes settings of the tunable options (capacities, budgets, delays, presets, as far as the library has them);
+each is measured in rounds with the default, and abandoned if it is far behind. The best one is then compared with the
+default in a separate A/B experiment, by the rule of 'hakmem ab'. The file hakmem.env is written only if the verdict is
+GO; otherwise the default stays.
 
-The exit status is 0 after GO, 3 when the default stands, 4 when the verdict is open, 1 after an error, 130 after an
+The exit status is 0 after GO, 3 if the default stays, 4 if the verdict is open, 1 after an error, 130 after an
 interrupt (go on with --resume).
 
 Examples:
@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
 def tune(
     program: opt.Program = None,
     budget: Annotated[
-        str, typer.Option(metavar="TIME", help="For search and decision together: 90s, 15m, 2h.")
+        str, typer.Option(metavar="TIME", help="Time for search and decision together: 90s, 15m, 2h.")
     ] = "15m",
     objective: Annotated[
         str, typer.Option(metavar="time|rss|mix", help="Wall time, peak memory, or their geometric mean.")
@@ -69,10 +69,12 @@ def tune(
     ] = "",
     set_: Annotated[
         str,
-        typer.Option("--with", metavar="CONFIGURATION", help="What all runs have in common: the default to beat."),
+        typer.Option(
+            "--with", metavar="CONFIGURATION", help="The configuration that all runs share: the default to beat."
+        ),
     ] = "",
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Bound of the number of settings tried.", show_default="the budget")
+        int | None, typer.Option(min=1, help="The most settings to try.", show_default="the budget")
     ] = None,
     trial_rounds: Annotated[int, typer.Option(min=1, max=1000, help="Rounds of each trial.")] = 3,
     runs: opt.Runs = 10,
@@ -83,7 +85,9 @@ def tune(
     timeout: opt.Timeout = None,
     library: opt.Library = None,
     out: opt.Out = None,
-    env: Annotated[Path, typer.Option(metavar="FILE", help="Where the settings go after GO.")] = Path("hakmem.env"),
+    env: Annotated[Path, typer.Option(metavar="FILE", help="Where to write the settings after GO.")] = Path(
+        "hakmem.env"
+    ),
     page: opt.PageFile = None,
     resume: Annotated[
         Path | None,
@@ -118,7 +122,7 @@ def tune(
             rounds=trial_rounds,
             runs=runs,
             threshold=threshold,
-            seed=interleaved.new_seed() if seed is None else seed,
+            seed=interleaved.seed_or_new(seed),
             timeout_s=timeout,
             retries=retries,
             anyway=anyway,
@@ -139,7 +143,7 @@ def seconds(text: str) -> float:
 
 
 def check_env(path: Path) -> None:
-    """A LabError when the file is somebody else's; said before anything is measured."""
+    """Raises a LabError if this command did not write the file; called before anything is measured."""
     try:
         first = path.read_text(encoding="utf-8").partition("\n")[0]
     except FileNotFoundError:
@@ -151,29 +155,30 @@ def check_env(path: Path) -> None:
 
 
 def decide(found: Search, results: Path) -> Session | None:
-    """Searches, then carries out the A/B experiment of the best setting; None when nothing was better."""
+    """Searches, then carries out the A/B experiment of the best setting; None if none was better."""
     from hakmem_lab.experiment import interleaved
-    from hakmem_lab.measure.results import Plan
 
-    if results.exists():  # the search is done, the decision was interrupted
+    if results.exists():  # the search was finished, the decision interrupted
         session = interleaved.resume(results, "tune")
     else:
         found.run(found.warm_up())
         best = found.best()
         if best is None:
             return None
-        plan = Plan(
-            command=found.plan.command,
-            typed=found.plan.typed,
-            runs=found.plan.runs,
-            seed=found.plan.seed,
-            threshold=found.plan.threshold,
+        asked = found.plan
+        plan = opt.plan(
+            asked.command,
+            asked.runs,
+            1,
+            asked.seed,
+            asked.timeout_s,
+            asked.retries,
+            asked.anyway,
+            typed=asked.typed,
+            threshold=asked.threshold,
             noise_check=True,
-            timeout_s=found.plan.timeout_s,
-            retries=found.plan.retries or None,
-            anyway=found.plan.anyway or None,
         )
-        metric = found.plan.metric.metric()
+        metric = asked.metric.metric()
         session = interleaved.begin("tune", plan, metric, found.configurations(best), results)
         session.note_trials(found.trials())
     with session:
@@ -182,7 +187,7 @@ def decide(found: Search, results: Path) -> Session | None:
 
 
 def conclude(found: Search, session: Session | None, env: Path, page: Path | None, json: bool) -> None:
-    """Prints and writes what was found; ends with the verdict's exit status."""
+    """Prints and writes the outcome; exits with the verdict's status."""
     from hakmem_lab.decide import result_tables, verdict
 
     trials = found.trials()
@@ -230,7 +235,7 @@ def show_trials(trials: list[Trial], retried: int = 0, most: int = 5) -> None:
 
     given_up = sum(each.state == "pruned" for each in trials)
     failed = [each for each in trials if each.state == "failed"]
-    result_tables.say(f"[bold]{counted(len(trials), 'setting')} tried, {given_up} of them given up early[/]")
+    result_tables.say(f"[bold]{counted(len(trials), 'setting')} tried, {given_up} of them abandoned early[/]")
     table = Table(**result_tables.TABLE)
     table.add_column("gain ± 95 % interval, %", justify="right")
     table.add_column("setting")
@@ -239,7 +244,7 @@ def show_trials(trials: list[Trial], retried: int = 0, most: int = 5) -> None:
         table.add_row(result_tables.gain_cell(trial_gain(each)), escape(each.text))
     tables.show(console.out, table)
     if retried:
-        result_tables.say(f"{retried} times a run of the search failed and was made again")
+        result_tables.say(f"{retried} runs of the search failed and were repeated")
     for each in failed:
         console.out.print(f"[red]failed[/] under {escape(each.text)}")
 
@@ -262,19 +267,19 @@ def sentence(trials: list[Trial], compared: Comparison | None, env: Path, writte
     from rich.markup import escape
 
     if compared is None:
-        return f"None of {counted(len(trials), 'setting')} was better than the default: the default stands."
+        return f"None of {counted(len(trials), 'setting')} was better than the default, which stays."
     if compared.verdict == "GO" and not written:
-        return f"The verdict is GO, and {escape(str(env))} could not be written: the settings are in the results."
+        return f"The verdict is GO, but {escape(str(env))} could not be written; the settings are in the results."
     if compared.verdict == "GO":
         use = f"set -a; . {shlex.quote(str(env.absolute()))}; set +a"
         return escape(f"The settings are in {env}. Use them with: {use}")
-    return f"The verdict is {compared.verdict}: the default stands, and {escape(str(env))} is not written."
+    return f"The verdict is {compared.verdict}: the default stays, and {escape(str(env))} is not written."
 
 
 def write_env(path: Path, study: Experiment, compared: Comparison, results: Path) -> None:
     """The settings as lines NAME=VALUE for shells, systemd and containers.
 
-    A shell executes what it reads: a value is quoted where it needs it, and no comment goes on in a second line."""
+    A shell executes the file, so values are quoted where necessary, and comments stay on one line."""
     import shlex
 
     from hakmem_lab.decide import result_tables, verdict

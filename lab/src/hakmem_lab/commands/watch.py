@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from hakmem_lab.inspect.sampler import Sampler
 
-HELP = """Watch a running process: what moves per class and second, hit rates, resident memory over time.
+HELP = """Watch a running process: moved blocks per class, hit rates, resident memory over time.
 
-Nothing has to be switched on in the process, and it is not stopped. Without HAKMEM_STATS=exact calls are not counted,
-so that hit rates are not known; misses, refills and drains always are. Ctrl-C ends the view.
+The process needs no preparation and is not stopped. Calls are counted only with HAKMEM_STATS=exact; without it hit
+rates are unknown, while misses, refills and drains are always counted. Ctrl-C ends the view.
 
 Examples:
 
@@ -36,11 +36,11 @@ MOST_ROWS = 64
 
 def watch(
     pid: Annotated[int, typer.Argument(metavar="PID", help="The process id.", min=1)],
-    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.05, max=3600)] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="One view, over one interval, then end.")] = False,
-    count: Annotated[int | None, typer.Option(help="End after so many views.", min=1)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per look and line.")] = False,
-    with_map: Annotated[bool, typer.Option("--map", help="With --json: the map of SuperSlabs too.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between samples.", min=0.05, max=3600)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show one view, over one interval, and exit.")] = False,
+    count: Annotated[int | None, typer.Option(help="Exit after this many views.", min=1)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sample, one per line.")] = False,
+    with_map: Annotated[bool, typer.Option("--map", help="With --json: add the map of SuperSlabs.")] = False,
 ) -> None:
     from hakmem_lab.inspect.sampler import Sampler
 
@@ -66,7 +66,7 @@ def watch(
 
 
 def after_each(interval: float, views: int | None) -> Iterator[None]:
-    """Waits before each of `views` looks, for ever when it is None; keeps the pace although a look takes time."""
+    """Waits before each of `views` samples, for ever if it is None; keeps the interval although a sample takes time."""
     due = time.monotonic()
     done = 0
     while views is None or done < views:

@@ -1,1 +1,1 @@
-"""From results to verdicts: statistics, noise, baselines, history, records, exports."""
+"""From results to verdicts: statistics, noise, baselines, history, decision records, exports, terminal tables."""

@@ -1,7 +1,7 @@
-"""What a comparison of allocators says: each one's medians, and its gains over the base in time and in memory.
+"""The outcome of a comparison of allocators: each one's medians, and its gains over the base in time and in memory.
 
-Where the machine was busy, processor time says who is the best if wall time cannot and does not speak against it, as in
-verdict.compare; all gains are then by processor time, and wall time's stand beside them."""
+On a busy machine processor time decides which one is best, if wall time cannot decide and does not contradict it, as in
+verdict.compare; all gains are then by processor time, with those by wall time beside them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hakmem_lab.terminal.errors import LabError
 
 
 class Gain(Model):
-    """In %, above 0 when it is faster or takes less memory; from paired rounds, with an interval."""
+    """A gain in %, above 0 if it is faster or takes less memory; from paired rounds, with an interval."""
 
     gain: float
     low: float
@@ -36,7 +36,7 @@ class Row(Model):
     minor_faults: float
     major_faults: float
     gain: Gain | None
-    wall_gain: Gain | None = None  # where the machine was busy and `gain` is by processor time
+    wall_gain: Gain | None = None  # on a busy machine, if `gain` is by processor time
     memory_gain: Gain | None
 
 
@@ -44,11 +44,11 @@ class Comparisons(Model):
     """The outcome of `hakmem compare`."""
 
     base: str
-    metric: str  # of the figures that stand first: the plan's, or cpu where the machine was busy
+    metric: str  # of the first figures: the plan's metric, or cpu on a busy machine
     title: str
     printed: bool
     conditions: Conditions
-    confidence: float  # of each interval: all of them hold together with 95 %
+    confidence: float  # of each interval; together they hold with 95 %
     rows: list[Row]
     sentence: str
 
@@ -79,10 +79,10 @@ def _values(experiment: Experiment) -> Values:
 
 
 def _level_with(best: str, labels: Sequence[str], sides: Sequence[Values], higher: bool, metrics: int) -> list[str]:
-    """The others from which the best one's interval does not set it apart, corrected for their number.
+    """The others that the best one's interval, corrected for their number, does not separate from it.
 
-    sides: the values, and where they are processor time on a busy machine those by wall time, which must not speak
-    against it. metrics: how many may decide, and share the error rate."""
+    sides: the values; if they are processor time on a busy machine, also those by wall time, which must not contradict
+    them. metrics: how many may decide and share the error rate."""
     others = [label for label in labels if label != best]
     confidence = _confidence(len(others) * metrics)
 
@@ -106,20 +106,21 @@ def _best(labels: Sequence[str], get: Values, higher: bool) -> str:
 
 
 def _verdict(wins: str, labels: Sequence[str], sides: Sequence[Values], higher: bool, metrics: int = 1) -> str:
-    """Who wins, if the figures say that somebody does."""
+    """The winner in a sentence, if the figures show one."""
     if len(labels) < 2:
         return f"{labels[0]} is the only one that ran."
     best = _best(labels, sides[0], higher)
     level = _level_with(best, labels, sides, higher, metrics)
     if not level:
         return f"{best} {wins}."
-    return f"Nobody {wins} beyond doubt: {best} is level with {', '.join(level)}."
+    clearly = wins.replace("is ", "is clearly ", 1) if wins.startswith("is ") else f"clearly {wins}"
+    return f"No allocator {clearly}: {best} is level with {', '.join(level)}."
 
 
 def _sides(experiment: Experiment, labels: Sequence[str], second: Experiment | None) -> tuple[Experiment, ...]:
-    """The experiment by the metric that stands first, and by wall time if that is another one.
+    """The experiment by the first metric, and by wall time if that is another one.
 
-    second: by processor time, where the machine was busy."""
+    second: by processor time, on a busy machine."""
     if second is None:
         return (experiment,)
     wall, higher = _values(experiment), experiment.head.metric.higher_is_better
@@ -128,10 +129,12 @@ def _sides(experiment: Experiment, labels: Sequence[str], second: Experiment | N
 
 
 def analyse(experiment: Experiment) -> Comparisons:
-    """All allocators that ran against the first of them; a LabError without a complete round."""
+    """Compares all allocators that ran with the first of them; a LabError without a complete round."""
     labels = [label for label in experiment.labels if label not in experiment.failed()]
     if not experiment.rounds() or not labels:
-        raise LabError("no round is complete: there is nothing to compare", "Let it run longer, or repair what failed.")
+        raise LabError(
+            "no round is complete: there is nothing to compare", "Let it run longer, or fix the failing program."
+        )
     conditions = noise.look(experiment)
     second = noise.processor_time(experiment) if conditions.busy else None
     decided, *wall = sides = _sides(experiment, labels, second)
@@ -181,9 +184,9 @@ def analyse(experiment: Experiment) -> Comparisons:
 
 
 def _row(case: str, metric: str, gain: Gain | None, confidence: float, rounds: int) -> exports.Row:
-    """One gain for other programs. The base has none."""
+    """One gain for the exports; the base has none."""
     if gain is None:
-        return exports.Row.without(case, "BASE", "what gains refer to", metric)
+        return exports.Row.without(case, "BASE", "the base of the gains", metric)
     word, how = "INCONCLUSIVE", "contains 0"
     if gain.low > 0.0 or gain.high < 0.0:
         word, how = ("AHEAD", "lies above 0") if gain.low > 0.0 else ("BEHIND", "lies below 0")
@@ -192,7 +195,7 @@ def _row(case: str, metric: str, gain: Gain | None, confidence: float, rounds: i
 
 
 def report(experiment: Experiment, found: Comparisons) -> exports.Report:
-    """The outcome for other programs: a row for each allocator's gain, and one for its gain in memory."""
+    """The outcome for the exports: a row for each allocator's gain, and one for its gain in memory."""
     count, memory = len(experiment.rounds()), MetricModel(name="rss", higher_is_better=False, unit="").title
     rows = [_row(each.label, found.title, each.gain, found.confidence, count) for each in found.rows]
     if found.metric != "rss":

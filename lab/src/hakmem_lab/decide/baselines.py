@@ -1,12 +1,12 @@
-"""Results that are kept under a name, to hold later ones against.
+"""Results kept under a name, with which later ones are compared.
 
-A machine is not as fast today as it was then, so what is compared is not times.  Both experiments ran A beside B in
-each round, and A is the same code both times (by default the C library's malloc): what has changed is B's gain over A.
-Its change is the difference of two means of logarithms, with Welch's interval, since the two samples have nothing
-but A in common and may spread differently.
+A machine is not equally fast on different days, so times are not compared. Both experiments ran A beside B in each
+round, and A is the same code both times (by default the C library's malloc), so B's gain over A is what can change. Its
+change is the difference of two means of logarithms, with Welch's interval, since the two samples have only A in common
+and may spread differently.
 
-Both sides run today's program, so B over A does not show that the program itself has become slower. A alone does, as
-far as the machine is as fast as then: its change is said, and one that no machine explains is refused."""
+Both sides run today's program, so B over A does not show whether the program itself has become slower. A alone does, as
+far as the machine's speed is unchanged: A's change is reported, and refused if no machine could explain it."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from hakmem_lab.terminal.errors import LabError
 
 VERSION = 1
 MEMORY_TOLERANCE = 0.05
-REFUSED = "Save a baseline on this machine, or compare all the same with --other-machine."
-ANEW = "save the baseline anew if that is wanted"
-SAID = 1.1  # times as much as in the baseline: a machine may do that, and a reader has to know it
-TOO_FAR = 2.5  # the program is another one, or the machine
+REFUSED = "Save a baseline on this machine, or compare anyway with --other-machine."
+ANEW = "save a new baseline if that is intended"
+SAID = 1.1  # times the baseline's: the machine may explain it, but the user must know
+TOO_FAR = 2.5  # the program or the machine is another one
 Word = Literal["WORSE", "BETTER", "LEVEL", "INCONCLUSIVE", "REFUSED"]
 
 
 class Baseline(Model):
-    """Experiments of one day by the names of their cases."""
+    """The experiments of a baseline, by case."""
 
     format: Literal["hakmem-baseline"] = "hakmem-baseline"
     version: int = VERSION
@@ -45,19 +45,19 @@ class Baseline(Model):
 
 
 class Itself(Model):
-    """A now against A then: how many times as much it takes, or prints."""
+    """A now compared with A then, as a ratio."""
 
-    metric: str = Field(description="its title: processor time for wall time where the machine was busy")
+    metric: str = Field(description="its title: processor time instead of wall time on a busy machine")
     times: float
     low: float
     high: float
-    wall_times: float | None = Field(default=None, description="by wall time, where the machine was busy")
+    wall_times: float | None = Field(default=None, description="by wall time, on a busy machine")
 
     def is_worth_saying(self) -> bool:
         return any(max(each, 1 / each) > SAID for each in (self.times, self.wall_times) if each)
 
     def is_another(self) -> bool:
-        """Whether it is shown to have changed by more than a machine explains."""
+        """Whether it has provably changed by more than a machine could explain."""
         return max(self.times, 1 / self.times) > TOO_FAR and not self.low <= 1.0 <= self.high
 
     @property
@@ -69,12 +69,12 @@ class Itself(Model):
 
 
 class Change(Model):
-    """B's gain over A now, against then."""
+    """B's gain over A now, compared with then."""
 
     case: str
     then: float = Field(description="B's gain over A in the baseline, in %")
     now: float
-    gain: float = Field(description="the change, in %, above 0 when B has become better")
+    gain: float = Field(description="the change, in %, above 0 if B has become better")
     low: float
     high: float
     confidence: float
@@ -82,12 +82,12 @@ class Change(Model):
     rounds_now: int
     verdict: Word
     reason: str
-    decided_by: Literal["cpu"] | None = Field(default=None, description="processor time, where the machine was busy")
+    decided_by: Literal["cpu"] | None = Field(default=None, description="processor time, on a busy machine")
     itself: Itself | None = None
 
 
 def path_of(name: str, folder: Path) -> Path:
-    """A name is a file in the folder of results; a path with .json is itself, to be kept with the sources."""
+    """The file of a baseline: a name is a file in the folder of results; a path with .json is used as it is."""
     if name.endswith(".json"):
         return Path(name)
     if not name or "/" in name or name.startswith("."):
@@ -96,7 +96,7 @@ def path_of(name: str, folder: Path) -> Path:
 
 
 def save(name: str, path: Path, cases: dict[str, Experiment]) -> None:
-    """Keeps the experiments under that name; an older baseline of the name is replaced, not merged."""
+    """Saves the experiments under that name, in place of an older baseline."""
     first = next(iter(cases.values()))
     made = Baseline(name=name, created=results.now(), commit=first.head.commit, cases=cases)
     try:
@@ -105,11 +105,11 @@ def save(name: str, path: Path, cases: dict[str, Experiment]) -> None:
         beside.write_text(made.model_dump_json(indent=1) + "\n", encoding="utf-8")
         beside.replace(path)
     except OSError as error:
-        raise LabError(f"cannot keep the baseline in {path}: {error.strerror}", "Choose another place.") from error
+        raise LabError(f"cannot save the baseline in {path}: {error.strerror}", "Choose another place.") from error
 
 
 def load(name: str, path: Path) -> Baseline:
-    """The baseline of that name; a LabError that names those that there are."""
+    """The baseline of that name; a LabError that lists the existing ones if there is none."""
     try:
         found = Baseline.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -117,11 +117,11 @@ def load(name: str, path: Path) -> Baseline:
         known = f"There are: {', '.join(there)}." if there else "Make one with: hakmem ab --save NAME ... -- PROGRAM"
         raise LabError(f"there is no baseline {name} ({path})", known) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise LabError(f"cannot read {path}: {error}", "Save the baseline anew.") from error
+        raise LabError(f"cannot read {path}: {error}", "Save a new baseline.") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise LabError(f"{path} is not a baseline: {where}: {first['msg']}", "Save it anew with --save.") from None
+        raise LabError(f"{path} is not a baseline: {where}: {first['msg']}", "Save a new one with --save.") from None
     if found.version != VERSION:
         raise LabError(f"{path} was written by another version of the lab", f"This one reads version {VERSION}.")
     return found
@@ -131,7 +131,7 @@ def load(name: str, path: Path) -> Baseline:
 
 
 def differences(then: Machine, now: Machine) -> tuple[list[str], list[str]]:
-    """(what makes the figures incomparable, what may explain a change), each as 'name: then, now'."""
+    """(differences that make the figures incomparable, differences that may explain a change), as 'name: then, now'."""
     hard: list[str] = []
     soft: list[str] = []
 
@@ -151,11 +151,11 @@ def differences(then: Machine, now: Machine) -> tuple[list[str], list[str]]:
 
 
 def check(then: Experiment, now: Experiment, other_machine: bool) -> list[str]:
-    """What a reader has to know of the two; a LabError when they cannot be compared."""
+    """Remarks on differences between then and now; a LabError if the two cannot be compared."""
     one, other = then.head, now.head
     hard, soft = differences(one.machine, other.machine)
     if hard and not other_machine:
-        raise LabError(f"the baseline is of another machine: {'; '.join(hard)}", REFUSED)
+        raise LabError(f"the baseline is from another machine: {'; '.join(hard)}", REFUSED)
     for name, before, after in (
         ("command", one.plan.command, other.plan.command),
         ("metric", (one.metric.name, one.metric.higher_is_better), (other.metric.name, other.metric.higher_is_better)),
@@ -166,8 +166,8 @@ def check(then: Experiment, now: Experiment, other_machine: bool) -> list[str]:
     base, again = one.find("A"), other.find("A")
     if (base.digest, base.settings, base.allocator) != (again.digest, again.settings, again.allocator):
         raise LabError(
-            f"A is not what it was: {base.description} then, {again.description} now; it is the measure of both",
-            "Take an A that does not change, such as --a alloc:system, and save the baseline anew.",
+            f"A has changed: {base.description} then, {again.description} now; both are measured against it",
+            "Take an A that does not change, such as --a alloc:system, and save a new baseline.",
         )
     return [*hard, *soft]
 
@@ -176,7 +176,7 @@ def check(then: Experiment, now: Experiment, other_machine: bool) -> list[str]:
 
 
 def judge(gain: float, low: float, high: float, threshold: float) -> tuple[Word, str]:
-    """WORSE and BETTER need the threshold and an interval beside 0; LEVEL an interval within the threshold."""
+    """WORSE and BETTER need the threshold and an interval that excludes 0; LEVEL an interval within the threshold."""
     if gain <= -threshold and high < 0:
         return "WORSE", f"the loss reaches {threshold:g} % and its interval lies below 0"
     if gain >= threshold and low > 0:
@@ -187,10 +187,10 @@ def judge(gain: float, low: float, high: float, threshold: float) -> tuple[Word,
 
 
 def compare(case: str, then: Experiment, now: Experiment, comparisons: int = 1, other_machine: bool = False) -> Change:
-    """The change of B's gain over A; the error rate is shared out among the comparisons.
+    """The change of B's gain over A; the comparisons share the error rate.
 
-    Where the machine was busy, then or now, processor time decides what wall time cannot, as in verdict.compare.
-    REFUSED where A itself is another one, unless the machine is."""
+    If the machine was busy, then or now, processor time decides what wall time cannot, as in verdict.compare.
+    REFUSED if A itself has changed too much, unless the machine is another one."""
     busy = noise.look(then).busy or noise.look(now).busy
     seconds = [noise.processor_time(each) for each in (then, now)] if busy else []
     cpu = [each for each in seconds if each is not None]
@@ -215,7 +215,7 @@ def _itself(then: Experiment, now: Experiment, comparisons: int) -> Itself:
 
 
 def _combined(wall: Change, cpu: Change) -> Change:
-    """The one that decides: processor time only where wall time cannot and does not speak against it."""
+    """The deciding change: by processor time only if wall time cannot decide and does not contradict it."""
     agrees = wall.low <= cpu.gain <= wall.high
     if wall.verdict != "INCONCLUSIVE" or cpu.verdict == "INCONCLUSIVE" or not agrees:
         return wall
@@ -227,7 +227,7 @@ def _by_metric(case: str, then: Experiment, now: Experiment, comparisons: int) -
     higher = now.head.metric.higher_is_better
     gains = [statistics.log_gains(values_of(each, "A"), values_of(each, "B"), higher) for each in (then, now)]
     if min(len(each) for each in gains) < 2:
-        raise LabError(f"{case}: fewer than two complete rounds", "Let it run longer, or save the baseline anew.")
+        raise LabError(f"{case}: fewer than two complete rounds", "Let it run longer, or save a new baseline.")
     confidence = 1.0 - (1.0 - statistics.CONFIDENCE) / comparisons
     found = statistics.difference(gains[1], gains[0], confidence)
     threshold = now.head.plan.threshold
@@ -252,13 +252,13 @@ def _by_metric(case: str, then: Experiment, now: Experiment, comparisons: int) -
 
 
 def gated(changes: list[Change]) -> list[str]:
-    """What the exit status depends on, and how A itself stands to the baseline's."""
+    """What the exit status depends on, and how A itself compares with the baseline."""
     said = [
-        "Judged is how B's gain over A has changed since the baseline, both sides running today's program; how much "
-        f"the program itself takes is not, while A stays within {TOO_FAR:g} times the baseline's"
+        "The verdict is on the change of B's gain over A since the baseline; both sides run today's program. How much "
+        f"the program itself takes is not judged while A stays within {TOO_FAR:g} times the baseline's"
     ]
     for each in changes:
-        if each.itself is None or (len(changes) == 1 and each.verdict == "REFUSED"):  # which says it
+        if each.itself is None or (len(changes) == 1 and each.verdict == "REFUSED"):  # its reason says it
             continue
         if each.itself.is_worth_saying():
             why = "the program, its input or the machine has changed"
@@ -273,7 +273,7 @@ def overall(changes: list[Change]) -> tuple[Word, str]:
     words = ("REFUSED", "WORSE", "INCONCLUSIVE", "BETTER")
     by = {word: [each.case for each in changes if each.verdict == word] for word in words}
     if by["REFUSED"]:
-        return "REFUSED", f"A is not the baseline's: {', '.join(by['REFUSED'])}"
+        return "REFUSED", f"A differs from the baseline's: {', '.join(by['REFUSED'])}"
     if by["WORSE"]:
         return "WORSE", f"worse than the baseline: {', '.join(by['WORSE'])}"
     if by["INCONCLUSIVE"]:

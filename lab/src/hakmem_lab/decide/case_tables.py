@@ -1,4 +1,4 @@
-"""Several verdicts in the terminal: a table where there is room for every figure, else lines."""
+"""Several verdicts in the terminal: a table if every figure fits, otherwise lines."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ LEAST_NAME = 12
 
 
 def cases(report: Report) -> None:
-    """Prints the table, or a line for each case where it would be cut, and the verdict on all."""
+    """Prints the table, or a line for each case if it does not fit, and the overall verdict."""
     figures = max(len(f"{_gain(each.low)} .. {_gain(each.high)}") for each in report.rows)
     needed = 2 * LEAST_NAME + figures + len("gain %") + 4 + len("rounds") + len("INCONCLUSIVE") + 6 * 3
     if console.out.width >= needed:
@@ -76,7 +76,7 @@ def cases(report: Report) -> None:
 
 
 def shifts(found: Sequence[Shift]) -> None:
-    """Prints by how much each quantile of the latencies shifts; nothing without latencies."""
+    """Prints the shift of each quantile of the latencies, if there are any."""
     if not found:
         return
     shown = f"latencies, B against A; the intervals hold together with {CONFIDENCE:.0%}"

@@ -1,8 +1,8 @@
 """Writes a decision record: question, answer, figures, command. Every run goes into bench/runs, as one JSON document.
 
 A record of several experiments has a part for each: `NNNN-title/part` writes part.md and part.json into the folder
-bench/runs/NNNN-title, and a link into NNNN-title.md; one to a former run of the part gives way. The page is not kept:
-`hakmem report` draws it from the JSON document, and it would weigh two megabytes."""
+bench/runs/NNNN-title, and a link into NNNN-title.md, which replaces one to an earlier run of the part. The page of two
+megabytes is not kept: `hakmem report` draws it from the JSON document."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Finding = Comparison | Sweep
 
 
 def tree() -> Path:
-    """The source tree that keeps the records; a LabError outside of one."""
+    """The source tree with the records; a LabError outside of one."""
     found = libhakmem.source_tree() or Path.cwd()
     if not (found / FOLDER).is_dir():
         raise LabError(
@@ -38,14 +38,14 @@ def tree() -> Path:
 
 
 class Name(NamedTuple):
-    """Where a record goes: its title with the number, and the part of it, if it has parts."""
+    """The name of a record: its title with the number, and the part, if it has parts."""
 
     title: str
     part: str
 
     @classmethod
     def parse(cls, text: str) -> Name:
-        """A LabError unless the text has the form NNNN-title or NNNN-title/part."""
+        """Parses NNNN-title or NNNN-title/part; a LabError for anything else."""
         if not re.fullmatch(r"\d{4}-[a-z0-9]+(-[a-z0-9]+)*(/[a-z0-9]+(-[a-z0-9]+)*)?", text):
             raise LabError(
                 f"--record {text}: not of the form NNNN-title-in-words, or NNNN-title-in-words/part",
@@ -56,12 +56,12 @@ class Name(NamedTuple):
 
     @property
     def record(self) -> Path:
-        """The record, from the root of the tree."""
+        """The record's path from the root of the tree."""
         return FOLDER / f"{self.title}.md"
 
     @property
     def text(self) -> Path:
-        """Where the experiment is told: in the record, or beside its runs if it is a part."""
+        """The file that describes the experiment: the record, or for a part a file beside its runs."""
         return self.runs.with_suffix(".md") if self.part else self.record
 
     @property
@@ -70,7 +70,7 @@ class Name(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """The name's words; a letter with digits is a name of its own: c5-and-c6 is "C5 and C6"."""
+        """The title in words; a letter with digits is a name: c5-and-c6 is "C5 and C6"."""
         words = re.sub(r"\b[a-z]\d+\b", lambda found: found[0].upper(), (self.part or self.title[5:]).replace("-", " "))
         return words[0].upper() + words[1:]
 
@@ -80,7 +80,7 @@ class Name(NamedTuple):
 
 
 def check_free(text: str) -> None:
-    """A LabError unless a record of this name can be written; called before anything is measured."""
+    """Raises a LabError unless a record of this name can be written; called before anything is measured."""
     name = Name.parse(text)
     record, records = tree() / name.record, sorted((tree() / FOLDER).glob(f"{name.title[:4]}-*.md"))
     taken = [path for path in records if path != record or not name.part]
@@ -89,11 +89,11 @@ def check_free(text: str) -> None:
             f"--record {text}: the number is taken by {taken[0].name}", f"The next free one is {next_number()}."
         )
     if (tree() / name.runs).exists():
-        raise LabError(f"--record {text}: this part is written already", "Give the part another name.")
+        raise LabError(f"--record {text}: this part exists already", "Give the part another name.")
 
 
 def next_number() -> str:
-    """The number after the last one."""
+    """The number after the highest one in use."""
     used = [int(path.name[:4]) for path in (tree() / FOLDER).glob("[0-9][0-9][0-9][0-9]-*.md")]
     return f"{max(used, default=0) + 1:04}"
 
@@ -130,7 +130,7 @@ def _figures(experiment: Experiment, outcome: Finding) -> list[str]:
 
 
 def _gains(outcome: Sweep) -> list[str]:
-    """Each value of a sweep against the base."""
+    """A table of each value of a sweep against the base."""
     lines = [f"| against {outcome.base} | gain | interval | verdict |", "|---|---:|---:|---|"]
     for each in outcome.points:
         if each.comparison is not None and each.gain is not None:
@@ -172,7 +172,7 @@ def _word(outcome: Finding) -> str:
 
 
 def _stamp(experiment: Experiment, outcome: Finding) -> str:
-    """The record's head; it says so where the machine was busy."""
+    """The record's first line of facts, including that the machine was busy."""
     head, reasons = experiment.head, noise.look(experiment).reasons
     load = f" Measured under load: {', '.join(reasons)}." if reasons else ""
     return f"*{head.created:%Y-%m-%d}, commit {head.commit or 'unknown'}, {_word(outcome)}.{load}*"
@@ -209,7 +209,7 @@ def text(name: Name, experiment: Experiment, outcome: Finding) -> str:
 
 
 def _with_part(before: str, name: Name, outcome: Finding) -> str:
-    """The record with the part's line, a link and its outcome: in the place of a former run's, else at the end."""
+    """The record with the part's line, a link and its outcome, which replaces the line of an earlier run."""
     link = Path(os.path.relpath(name.text, FOLDER)).as_posix()
     line = f"- [{name.heading}]({link}): {_word(outcome)}.\n"
     former = re.compile(rf"^- \[[^\]\n]*\]\({re.escape(link)}\).*\n?", re.MULTILINE)
@@ -220,7 +220,7 @@ def _with_part(before: str, name: Name, outcome: Finding) -> str:
 
 
 def _to_repeat(experiment: Experiment) -> Experiment:
-    """The experiment without where its results lay: that is a folder of one machine, and none of the question."""
+    """The experiment without the folder of its results, which is particular to one machine."""
     plan = experiment.head.plan
     words = iter(shlex.split(plan.typed))
     kept = []
@@ -248,5 +248,5 @@ def write(text_name: str, experiment: Experiment, outcome: Finding) -> Path:
             before = record.read_text(encoding="utf-8") if record.exists() else Name(name.title, "").first_line
             record.write_text(_with_part(before, name, outcome), encoding="utf-8")
     except OSError as error:
-        raise LabError(f"cannot write {record}: {error.strerror}", "The results are kept all the same.") from error
+        raise LabError(f"cannot write {record}: {error.strerror}", "The results themselves are saved.") from error
     return record

@@ -1,6 +1,7 @@
-"""Verdicts for other programs: Markdown, CSV, JUnit, and annotations of GitHub's actions.
+"""Verdicts in other formats: Markdown, CSV, JUnit, and annotations of GitHub Actions.
 
-What ended without a verdict is in each of them too, as an error: a job that finds no file does not know why."""
+An experiment that ended without a verdict is in each of them too, as an error: without a file, a job would not know
+why."""
 
 from __future__ import annotations
 
@@ -47,22 +48,22 @@ class Row:
     rounds: int
     verdict: str
     reason: str
-    said: str = ""  # of an error: what to do, and the program's last words
+    said: str = ""  # of an error: what to do, and the end of the program's output
 
     @property
     def figures(self) -> str:
-        """Gain and interval; empty where there are none."""
+        """Gain and interval; empty if there are none."""
         return "" if math.isnan(self.gain) else f"gain {_gain(self.gain)} ({_gain(self.low)} .. {_gain(self.high)})"
 
     @classmethod
     def without(cls, case: str, verdict: str, reason: str, metric: str = "", said: str = "") -> Row:
-        """A row that has no gain."""
+        """A row without a gain."""
         return cls(case, metric, math.nan, math.nan, math.nan, 0.0, 0, verdict, reason, said)
 
 
 @dataclass(frozen=True)
 class Report:
-    """A verdict and the cases that it is on; with one case they say the same."""
+    """A verdict and its cases; with a single case both say the same."""
 
     title: str  # what is compared
     verdict: str
@@ -72,7 +73,7 @@ class Report:
 
 
 def of_error(error: LabError, title: str, cases: Sequence[str]) -> Report:
-    """What ended before there was a verdict: an error of the case that it is about, or of all."""
+    """The report of an experiment that ended before a verdict: an error of one case, or of all."""
     rows = []
     for case in cases or [title]:
         if error.case in ("", case):
@@ -87,7 +88,7 @@ def _gain(value: float) -> str:
 
 
 def _cell(text: str) -> str:
-    """As a cell of a Markdown table: neither a border, nor a line's end, nor a tag."""
+    """Text as a cell of a Markdown table, without borders, line ends and tags."""
     return re.sub(r"([|\\`*_\[\]])", r"\\\1", " ".join(text.split())).replace("<", "&lt;")
 
 
@@ -114,7 +115,7 @@ def markdown(report: Report) -> str:
 
 
 def as_csv(report: Report) -> str:
-    """A line per case under a line of names; an infinite bound is an empty field."""
+    """A header, then a line per case; an infinite bound is an empty field."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -126,12 +127,12 @@ def as_csv(report: Report) -> str:
 
 
 def _xml(text: str) -> str:
-    """Without the characters that XML does not have."""
+    """Text without the characters that XML forbids."""
     return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "�", text)
 
 
 def junit(report: Report) -> str:
-    """A test per case: a verdict against the change is a failure, an open one is skipped."""
+    """A test per case: a verdict against the change is a failure, an undecided one is skipped."""
     failures = sum(each.verdict in FAILED for each in report.rows)
     skipped = sum(each.verdict in OPEN for each in report.rows)
     broken = sum(each.verdict in BROKEN for each in report.rows)
@@ -158,7 +159,7 @@ def junit(report: Report) -> str:
 
 
 def _escaped(text: str, more: str = "") -> str:
-    """As GitHub's commands want it: what ends a line or a property is written in hexadecimal."""
+    """Text for GitHub's workflow commands: characters that end a line or a property are in hexadecimal."""
     found = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     for letter in more:
         found = found.replace(letter, f"%{ord(letter):02X}")
@@ -166,7 +167,7 @@ def _escaped(text: str, more: str = "") -> str:
 
 
 def github(report: Report) -> str:
-    """An annotation per case, but for what others are compared with."""
+    """An annotation per case, except for the base of a comparison."""
     lines = []
     for each in report.rows:
         if each.verdict == "BASE":
@@ -178,7 +179,7 @@ def github(report: Report) -> str:
 
 
 def write(report: Report, targets: dict[str, Path]) -> dict[str, str]:
-    """Writes the forms that have a file; returns the files by the forms' names."""
+    """Writes the formats that have a file; returns the files by format."""
     makers = {"markdown": markdown, "csv": as_csv, "junit": junit}
     for form, path in targets.items():
         try:
@@ -190,7 +191,7 @@ def write(report: Report, targets: dict[str, Path]) -> dict[str, str]:
 
 
 def annotate(report: Report) -> str:
-    """GitHub's annotations; the table also goes to the job's summary, where GitHub says that there is one."""
+    """GitHub's annotations; the table also goes to the job's summary, if GitHub names its file."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         try:

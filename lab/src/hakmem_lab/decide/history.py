@@ -1,10 +1,10 @@
-"""Results over commits: which of them belong together, in which order, and which commits have changed something.
+"""Results over commits: the series that they form, their order, and the commits that changed something.
 
 A point is one experiment: B's gain over A, the mean of its rounds' logarithms.  The points of one machine, one program
 and one question make a series.  A change point divides a series where the sums of its two parts differ most (CUSUM),
 if that difference is larger than in 95 % of random orders of the same points; each part is then divided further
-(Vostrikova's binary segmentation).  The random orders need no assumption on the noise, but for points that could as
-well have come in another order, which is why a point is an experiment and not a round."""
+(Vostrikova's binary segmentation).  The random orders assume nothing about the noise except that the points are
+exchangeable, which is why a point is an experiment and not a round."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from hakmem_lab.measure.results import Experiment, Model
 from hakmem_lab.target import allocators
 from hakmem_lab.terminal.errors import LabError
 
-ORDERS = 1999  # random ones
+ORDERS = 1999  # random orders
 ERROR = 0.05  # of each division
 LEAST = 2  # points on each side of a change
-FEWEST = 8  # points of a part that can be divided at all: with 7, no order is rare enough
+FEWEST = 8  # points that a part needs to be divided: with 7, no order is rare enough
 
 
 class Point(Model):
@@ -53,7 +53,7 @@ class ChangePoint(Model):
 
 
 class Series(Model):
-    """The points of one question, in the order of the commits, and what has changed between them."""
+    """The points of one question in the order of the commits, and the changes between them."""
 
     title: str
     metric: str
@@ -71,7 +71,7 @@ class _Measured:
 
 
 def positions(tree: Path | None) -> dict[str, int]:
-    """Where each commit of a source tree stands in its history, by its full name."""
+    """The position of each commit in the history of a source tree, by its full name."""
     if tree is None:
         return {}
     listed = allocators.command_output(["git", "-C", str(tree), "rev-list", "--topo-order", "--reverse", "HEAD"])
@@ -79,14 +79,14 @@ def positions(tree: Path | None) -> dict[str, int]:
 
 
 def place_of(commit: str, known: dict[str, int]) -> int | None:
-    """The place of a commit as `git describe --always --dirty` names it; None when the history does not have it."""
+    """The position of a commit named as by `git describe --always --dirty`; None if the history lacks it."""
     short = commit.removesuffix("-dirty").rpartition("-g")[2]
     found = [place for name, place in known.items() if short and name.startswith(short)]
     return found[0] if len(found) == 1 else None
 
 
 def _question(experiment: Experiment) -> tuple[str, ...]:
-    """What two experiments must have in common to be points of one series; B's build is what may differ."""
+    """The facts that the points of one series have in common; only B's build may differ."""
     head = experiment.head
     sides = [f"{each.allocator} {each.text}" for each in (head.find("A"), head.find("B"))]
     machine = f"{head.machine.facts.get('processor', '')} {head.machine.cpus}"
@@ -94,7 +94,7 @@ def _question(experiment: Experiment) -> tuple[str, ...]:
 
 
 def _ordered(found: Sequence[_Measured], known: dict[str, int]) -> list[_Measured]:
-    """By the history where it has every commit, else by time."""
+    """The points in the order of the history if it has every commit, otherwise by time."""
     places = [place_of(each.experiment.head.commit, known) for each in found]
     if any(each is None for each in places):
         return sorted(found, key=lambda each: each.experiment.head.created)
@@ -103,7 +103,7 @@ def _ordered(found: Sequence[_Measured], known: dict[str, int]) -> list[_Measure
 
 
 def gather(experiments: Sequence[tuple[str, Experiment]], known: dict[str, int]) -> list[Series]:
-    """The series of all experiments of the kind ab, the longest first; a LabError when there is none."""
+    """The series of all experiments of the kind ab, the longest first; a LabError if there is none."""
     groups: dict[tuple[str, ...], list[_Measured]] = {}
     for file, experiment in experiments:
         if experiment.head.kind != "ab" or len(experiment.rounds()) < 2:
@@ -113,7 +113,7 @@ def gather(experiments: Sequence[tuple[str, Experiment]], known: dict[str, int])
         mean = float(np.mean(statistics.log_gains(next(values), next(values), higher)))
         groups.setdefault(_question(experiment), []).append(_Measured(file, experiment, mean))
     if not groups:
-        raise LabError("there is no result of hakmem ab among these", "Give the folder of results; --save keeps some.")
+        raise LabError("there is no result of hakmem ab among these", "Give the folder of results; --save saves some.")
     found = [_series(_ordered(each, known)) for each in groups.values()]
     return sorted(found, key=lambda each: -len(each.points))
 
@@ -168,7 +168,7 @@ def _point(measured: _Measured) -> Point:
 
 
 def _cusum(rows: Array) -> Array:
-    """For each row and each place to divide it: how far apart its two sides are, weighed by their sizes."""
+    """For each row and each division of it: the distance of its two sides, weighted by their sizes."""
     count = rows.shape[-1]
     sizes = np.arange(LEAST, count - LEAST + 1)
     sums = np.cumsum(rows - rows.mean(axis=-1, keepdims=True), axis=-1)[..., sizes - 1]
@@ -177,7 +177,7 @@ def _cusum(rows: Array) -> Array:
 
 
 def divide(values: Array, start: int = 0) -> list[tuple[int, float]]:
-    """The places of changes with their p-values, in order.  The random orders are the same in every run."""
+    """The positions of changes with their p-values, in order.  The random orders are the same in every run."""
     if len(values) < FEWEST or np.ptp(values) <= 1e-12:
         return []
     apart = _cusum(values)

@@ -1,4 +1,4 @@
-"""By how much each quantile of a client's latencies shifts.
+"""The shift of each quantile of a client's latencies.
 
 A distribution is compared quantile by quantile (Doksum's shift function), since an allocator may leave the median alone
 and move the tail.  The unit is the round, as everywhere: latencies within a run depend on one another.  So each run
@@ -22,14 +22,14 @@ class Shift(Model):
     quantile: str
     base: float  # the median over rounds, as the client prints it
     other: float
-    gain: float  # in %, above 0 when B's is shorter
+    gain: float  # in %, above 0 if B's is shorter
     low: float
     high: float
     confidence: float
 
 
 def shifts(experiment: Experiment, base: str = "A", other: str = "B") -> list[Shift]:
-    """Every quantile that all runs have; none when the client's latencies were not asked for."""
+    """The shifts of all quantiles that every run has; empty if latencies were not measured."""
     rounds = experiment.rounds()
     kept = [(each[base].quantiles, each[other].quantiles) for each in rounds if base in each and other in each]
     known = [(one, two) for one, two in kept if one is not None and two is not None]

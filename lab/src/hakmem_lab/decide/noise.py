@@ -1,9 +1,9 @@
-"""Whether the machine was busy while an experiment ran, in words, from what each run has recorded.
+"""Whether the machine was busy while an experiment ran, from the load recorded with each run.
 
-A busy machine makes wall time a poor measure: the program waits for a processor, and the others' work is in its time.
-Processor time has much less of that.  So where the machine was busy, an experiment by wall time is judged by processor
-time too; its runs have both.  Each of the two then gets half of the error rate, and processor time may decide only
-where wall time agrees (`combine`): a program that waits for something else has its gain in wall time alone."""
+On a busy machine wall time is a poor measure: the program waits for a processor, and other programs' work is in its
+time. Processor time suffers much less. So on a busy machine an experiment by wall time is judged by processor time too;
+its runs have both. Each of the two then gets half of the error rate, and processor time decides only if wall time
+agrees (`combine`): a program that waits for something else shows its gain in wall time only."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ import numpy as np
 from hakmem_lab.decide.statistics import Interval
 from hakmem_lab.measure.results import Experiment, Model, Run
 
-FULL = 0.9  # of the processors: with more than that in use, programs wait for one another
-OTHERS = 0.2  # processors in the hands of other programs that are too few to count
-STOLEN = 0.05  # processors that the host took
+FULL = 0.9  # of the processors; if more are in use, programs wait for one another
+OTHERS = 0.2  # processors; other programs that use fewer do not count
+STOLEN = 0.05  # processors that the host took away
 WAITING = 0.25  # share of the time in which something waited for a processor
 CLOCK = 0.05  # spread of the clock between runs, over its median
 WALL_OVER_CPU = 1.2
 SWITCHES = 200  # per second of processor time
-ENOUGH = 3  # runs, to say anything
+ENOUGH = 3  # runs needed to judge
 
 
 class Conditions(Model):
-    """The machine beside the runs: medians, and what they mean."""
+    """The load on the machine during the runs: medians, and their meaning."""
 
     wall_over_cpu: float | None
     others: float | None
@@ -42,7 +42,7 @@ class Conditions(Model):
 
     @property
     def sentence(self) -> str:
-        """That the machine was busy, and by which signs; empty for a quiet one."""
+        """That the machine was busy, with the signs; empty for a quiet one."""
         return f"The machine was busy: {', '.join(self.reasons)}." if self.busy else ""
 
 
@@ -56,7 +56,7 @@ def _cpu(run: Run) -> float:
 
 
 def _spread(values: Sequence[float | None]) -> float | None:
-    """From the first to the ninth decile, over the median."""
+    """The range from the first to the ninth decile, over the median."""
     known = [each for each in values if each]
     if len(known) < ENOUGH:
         return None
@@ -89,7 +89,7 @@ def look(experiment: Experiment) -> Conditions:
 def _reasons(found: Conditions, own: float, cpus: int) -> list[str]:
     """Each sign of a busy machine as half a sentence.
 
-    Wall time above processor time is none by itself: a program that sleeps has it on an idle machine too."""
+    Wall time above processor time alone is no sign: a sleeping program has it on an idle machine too."""
     said = []
     if found.others is not None and found.others > OTHERS and found.others + own > FULL * cpus:
         said.append(f"other programs used {min(found.others, cpus):.1f} of {cpus} processors")  # ticks are coarse
@@ -108,7 +108,7 @@ def _reasons(found: Conditions, own: float, cpus: int) -> list[str]:
 
 
 def processor_time(experiment: Experiment) -> Experiment | None:
-    """The same runs by processor time; None where that says nothing (no time used, another metric)."""
+    """The same runs by processor time; None if that is meaningless (no time used, another metric)."""
     counted = [run for each in experiment.rounds() for run in each.values()]
     if experiment.head.metric.name != "time" or any(_cpu(run) <= 0 for run in counted):
         return None
@@ -119,6 +119,6 @@ def processor_time(experiment: Experiment) -> Experiment | None:
 
 
 def agree(word: str, wall: Interval, cpu: Interval) -> bool:
-    """Whether wall time does not speak against processor time's verdict: its interval holds the other's gain, and for a
-    GO its own gain is one."""
+    """Whether wall time is consistent with processor time's verdict: its interval contains the other's gain, and for a
+    GO its own gain is one too."""
     return wall.low <= cpu.gain <= wall.high and (word != "GO" or wall.gain > 0)

@@ -35,7 +35,7 @@ def between(low: float, high: float) -> str:
 
 
 def prediction_sentence(found: Comparison) -> str:
-    """Prediction against outcome; empty when nothing was predicted."""
+    """The prediction against the outcome; empty without a prediction."""
     if found.prediction is None or found.prediction_outcome is None:
         return ""
     low, high = found.prediction
@@ -48,7 +48,7 @@ def prediction_sentence(found: Comparison) -> str:
 
 
 def noise_sentence(found: Comparison) -> str:
-    """The noise check in words; empty when there was none."""
+    """The noise check in words; empty if there was none."""
     if found.noise is None:
         return ""
     result = "passed" if found.noise.passed else "FAILED"
@@ -59,7 +59,7 @@ def noise_sentence(found: Comparison) -> str:
 
 
 def outlier_sentence(found: Comparison) -> str:
-    """Which rounds are outliers, and what they do to the gain; empty when there are none."""
+    """The outlier rounds and their effect on the gain; empty if there are none."""
     if not found.outliers:
         return ""
     listed = ", ".join(f"round {each.round} ({gain(each.gain)})" for each in found.outliers)
@@ -69,7 +69,7 @@ def outlier_sentence(found: Comparison) -> str:
 
 
 def conditions_sentence(found: Comparison) -> str:
-    """That the machine was busy, and what the metric says that did not decide; empty for a quiet one."""
+    """That the machine was busy, and the result by the metric that did not decide; empty for a quiet machine."""
     if found.conditions is None or not found.conditions.busy:
         return ""
     busy, second, wall = found.conditions.sentence, found.by_processor_time, found.by_wall_time
@@ -84,12 +84,12 @@ def conditions_sentence(found: Comparison) -> str:
     if second.verdict in ("INCONCLUSIVE", found.verdict):
         return said + "."
     if not second.agrees:
-        return said + ", which wall time does not bear out; the program may wait for more than processors."
-    return said + ". Where processor time is what counts, measure it: --metric cpu."
+        return said + ", which wall time does not confirm; the program may wait for more than processors."
+    return said + ". If processor time is what counts, measure it: --metric cpu."
 
 
 def sentences(found: Comparison) -> list[str]:
-    """All that is to be said beside the figures."""
+    """All remarks beside the figures."""
     said = (
         more_runs(found),
         prediction_sentence(found),
@@ -127,7 +127,7 @@ def gain_sentence(found: Comparison) -> str:
 
 
 def verdict_panel(found: Comparison) -> Panel:
-    """The verdict, the gain and its interval, and what else has to be said."""
+    """The verdict, the gain with its interval, and all remarks."""
     colour = COLOURS[found.verdict]
     lines = [
         f"[bold {colour}]{found.verdict}[/]  {escape(found.reason)}",
@@ -138,7 +138,7 @@ def verdict_panel(found: Comparison) -> Panel:
 
 
 def comparison(experiment: Experiment, found: Comparison) -> None:
-    """Prints what `hakmem ab` has found, the metric that decided first."""
+    """Prints the outcome of `hakmem ab`, the deciding metric first."""
     decided = judged(experiment, found)
     for each in (decided, experiment)[: 1 if decided is experiment else 2]:
         tables.show(console.out, summary_table(each, each.labels))
@@ -147,7 +147,7 @@ def comparison(experiment: Experiment, found: Comparison) -> None:
 
 
 def sweep(experiment: Experiment, found: Sweep) -> None:
-    """Prints what `hakmem sweep` has found, by the metric that decided."""
+    """Prints the outcome of `hakmem sweep`, by the deciding metric."""
     table = Table(title=f"{escape(found.title)}; gain over {escape(found.base)}", **TABLE)
     names = list(found.points[0].point)
     for name in names:
@@ -194,7 +194,7 @@ def compare_columns(found: Comparisons, title: str) -> list[tuple[str, Callable[
 
 
 def compare(experiment: Experiment, found: Comparisons) -> None:
-    """Prints what `hakmem compare` has found, the metric that decided first."""
+    """Prints the outcome of `hakmem compare`, the deciding metric first."""
     table = Table(title=f"medians; gains over {escape(found.base)} of paired rounds", **TABLE)
     table.add_column("allocator")
     columns = compare_columns(found, found.title)
@@ -220,18 +220,18 @@ def gain_cell(found: Gain | None) -> str:
 
 
 def short_runs(experiment: Experiment) -> str:
-    """A warning when the program is so short that its start weighs in the times; else empty."""
+    """A warning if the program is so short that its start distorts the times; otherwise empty."""
     rounds = experiment.rounds()
     if not rounds or experiment.head.metric.name not in ("time", "cpu"):
         return ""
     shortest = min(median(each[label].wall_s for each in rounds) for label in rounds[0])
     if shortest >= SHORT_S:
         return ""
-    return f"A run lasts {shortest * 1000:.0f} ms: starting the process weighs in it. Give the program more to do."
+    return f"A run lasts {shortest * 1000:.0f} ms, much of it the start of the process. Give the program more to do."
 
 
 def say(*said: str) -> None:
-    """Sentences, each on its own line, empty ones left out."""
+    """Prints sentences, each on its own line, without empty ones."""
     for each in said:
         if each:
             console.out.print(each)

@@ -1,13 +1,13 @@
-"""From paired runs to an interval of the gain.  All computing is scipy's; this file says what is computed and why.
+"""From paired runs to an interval of the gain.  scipy does the computing; this file says what is computed and why.
 
 The unit is the round: each configuration runs once in it, in random order, so the machine's drift meets both
 sides of a round's ratio.  The logarithms of these ratios are taken as a sample, and its mean has Student's
 interval (one sample, n - 1 degrees of freedom).  It was chosen over a percentile bootstrap because that is too narrow
 at 10 rounds (its intervals lack the factor sqrt(n / (n - 1)) and the tails of t), and over Welch's because pairing
-removes drift.  Differences of exchangeable runs are symmetric, for which Student's interval errs to the safe side
-when there are outliers.
+removes drift.  Differences of exchangeable runs are symmetric, and for symmetric samples with outliers Student's
+interval errs on the safe side.
 
-Until decided: the rounds' results are looked at several times, and looking often is what breaks a plain interval. The
+Until decided: the results are examined several times, for which plain intervals are too narrow.  The
 looks are planned before the first run, and each uses the interval of the same, higher confidence: Pocock's bounds
 (Biometrika 64, 1977) as repeated confidence intervals (Jennison and Turnbull, J. R. Statist. Soc. B 51, 1989), which
 hold at all looks together with the stated probability, whatever rule stops the experiment.  The published constants
@@ -29,14 +29,14 @@ from scipy import stats
 CONFIDENCE = 0.95
 NOISE_CONFIDENCE = 0.99  # of the noise check: one honest experiment in a hundred is refused
 POWER = 0.8
-RUNS_CEILING = 10_000  # more rounds than anybody would wait for
+RUNS_CEILING = 10_000  # more rounds than a user would wait for
 OUTLIER_SCORE = 3.5
 OUTLIER_RULE = "modified z-score above 3.5 (Iglewicz and Hoaglin: distance from the median over 1.4826 MAD)"
-LARGEST_LOG = 700.0  # the exponential of more is no number
+LARGEST_LOG = 700.0  # the exponential of more overflows
 LARGEST_AWAY = 30.0  # standard errors; beyond it the power is 1, and scipy's noncentral t gives up
 LIKELY = 20  # cases of the gain, and as many of the spread
 PATHS = 200_000  # of the simulation for look_confidence
-LOOK_GROWTH = 1.4  # from one look to the next: few looks, yet no more than 40 % of the runs too many
+LOOK_GROWTH = 1.4  # from one look to the next: few looks, and at most 40 % more runs than needed
 
 Array = NDArray[np.float64]
 
@@ -73,7 +73,7 @@ def intervals(gains: Array, confidence: float = CONFIDENCE) -> list[Interval]:
 def interval(gains: Array, confidence: float = CONFIDENCE) -> Interval:
     """The interval of one sample.
 
-    One value tells nothing of its spread: the interval is infinite.  Values without any spread (a peak of memory
+    One value says nothing about the spread: the interval is infinite.  Values without any spread (a peak of memory
     that is the same in every round) are their own interval."""
     mean = percent(float(np.mean(gains)))
     if len(gains) < 2:
@@ -96,7 +96,7 @@ def difference(now: Array, then: Array, confidence: float = CONFIDENCE) -> Inter
 
 
 def outliers(values: Sequence[float] | Array) -> list[int]:
-    """The places of the values that OUTLIER_RULE names.  They are reported, and stay in every figure."""
+    """The positions of outliers by OUTLIER_RULE.  They are reported, and stay in every figure."""
     sample = np.asarray(values, dtype=float)
     if len(sample) < 4:
         return []
@@ -107,7 +107,8 @@ def outliers(values: Sequence[float] | Array) -> list[int]:
 
 
 def looks(first: int, bound: int) -> tuple[int, ...]:
-    """After how many rounds the results are looked at: from `first` in growing steps to `bound`, both included."""
+    """The numbers of rounds after which the results are examined: from `first` in growing steps to `bound`,
+    inclusive."""
     planned = [min(first, bound)]
     while planned[-1] < bound:
         planned.append(min(bound, math.ceil(planned[-1] * LOOK_GROWTH)))
@@ -136,7 +137,7 @@ def _least_p_values(planned: tuple[int, ...]) -> Array:
 def look_confidence(planned: tuple[int, ...], confidence: float = CONFIDENCE) -> float:
     """The confidence of each look's interval such that all of them hold together with `confidence`.
 
-    The simulation's own error (three standard errors) is taken off, so that it errs to the safe side."""
+    Three standard errors of the simulation are subtracted, so that it errs on the safe side."""
     if len(planned) == 1:
         return confidence
     allowed = 1.0 - confidence
@@ -145,7 +146,7 @@ def look_confidence(planned: tuple[int, ...], confidence: float = CONFIDENCE) ->
 
 
 def power(rounds: int, effect: float, confidence: float) -> float:
-    """The probability that the interval of so many rounds excludes a value `effect` standard deviations away."""
+    """The probability that the interval of this many rounds excludes a value `effect` standard deviations away."""
     return float(_powers(rounds, np.asarray([effect]), confidence)[0])
 
 
@@ -157,8 +158,8 @@ def _powers(rounds: int, effects: Array, confidence: float) -> Array:
 
 
 def _likely_effects(gains: Array, worth: float) -> Array:
-    """How far from what it has to be told from the gain may lie, in standard deviations, after these rounds: equally
-    likely cases of the gain and of the spread, which a few rounds leave uncertain."""
+    """The possible distances, in standard deviations, of the gain from the value from which it must be distinguished:
+    equally likely cases of gain and spread, which a few rounds leave uncertain."""
     middles = (np.arange(LIKELY) + 0.5) / LIKELY
     count = len(gains)
     spreads = float(np.std(gains, ddof=1)) * np.sqrt((count - 1) / stats.chi2.ppf(middles, count - 1))
@@ -168,12 +169,12 @@ def _likely_effects(gains: Array, worth: float) -> Array:
 
 
 def runs_needed(gains: Array, threshold: float, confidence: float = CONFIDENCE) -> int | None:
-    """How many rounds of a new experiment would decide with a probability of 80 %, as far as these rounds tell.
+    """The number of rounds with which a new experiment would decide with a probability of 80 %, estimated from these.
 
-    A gain at or above the threshold (in %) has to be told from 0, one below it from the threshold.  The probability is
-    the mean of Student's power over what gain and spread may be (assurance: O'Hagan, Stevens and Campbell, Pharmaceut.
-    Statist. 4, 2005); with the power at what they seem to be, ten noisy rounds would promise too much.  None when it
-    takes more than RUNS_CEILING: the gain is too near to the threshold, or the noise too large."""
+    A gain at or above the threshold (in %) must be distinguished from 0, one below it from the threshold.  The
+    probability is the mean of Student's power over the possible values of gain and spread (assurance: O'Hagan, Stevens
+    and Campbell, Pharmaceut. Statist. 4, 2005); the power at their estimates would promise too much after ten noisy
+    rounds.  None if it takes more than RUNS_CEILING: the gain is too close to the threshold, or the noise too large."""
     if len(gains) < 2 or float(np.ptp(gains)) == 0.0:
         return None
     effects = _likely_effects(gains, math.log1p(threshold / 100.0))

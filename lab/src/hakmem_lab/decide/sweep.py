@@ -1,11 +1,11 @@
-"""What a sweep says: each value against the base, the best one, and the knee.
+"""The outcome of a sweep: each value against the base, the best one, and the knee.
 
-The knee is the value from which on more brings nothing worth having: the least numeric value that is not shown to be
-worse than the best one.  Shown to be worse means: in paired rounds the loss reaches the threshold, and its 95 %
-interval lies above 0.
+The knee is the value above which larger ones gain nothing worth having: the least numeric value that is not shown to be
+worse than the best one. Shown to be worse means: in paired rounds the loss reaches the threshold, and its 95 % interval
+lies above 0.
 
-Where the machine was busy, each verdict is that of verdict.compare. All figures are then by processor time, unless wall
-time alone has decided something; a loss by processor time is shown only if wall time does not speak against it.
+On a busy machine each verdict is that of verdict.compare. All figures are then by processor time, unless wall time
+alone has decided something; a loss by processor time counts only if wall time does not contradict it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Sweep(Model):
     """The outcome of a sweep."""
 
     base: str
-    metric: str = Field(description="by which the figures are: the plan's, or cpu where the machine was busy")
+    metric: str = Field(description="the metric of the figures: the plan's, or cpu on a busy machine")
     title: str
     conditions: Conditions
     points: list[Point]
@@ -67,7 +67,7 @@ def same_value(option: Option, text: str) -> bool:
 
 
 def _losses(experiment: Experiment, labels: Sequence[str], best: str) -> dict[str, Interval]:
-    """How much worse than the best value each one is: what the best gains over it."""
+    """How much worse than the best value each one is: the best one's gain over it."""
     higher = experiment.head.metric.higher_is_better
     top = verdict.values_of(experiment, best)
     return {
@@ -77,8 +77,7 @@ def _losses(experiment: Experiment, labels: Sequence[str], best: str) -> dict[st
 
 
 def _decided(experiment: Experiment, conditions: Conditions, found: Sequence[Comparison]) -> Experiment:
-    """The experiment by the metric that stands first: processor time on a busy machine, unless it was wall time alone
-    that decided."""
+    """The experiment by the first metric: processor time on a busy machine, unless wall time alone decided."""
     second = noise.processor_time(experiment) if conditions.busy else None
     by_wall = any(each.verdict != "INCONCLUSIVE" and each.decided_by is None for each in found)
     if second is None or (by_wall and not any(each.decided_by for each in found)):
@@ -94,21 +93,21 @@ def _knee(points: Sequence[Point], threshold: float) -> tuple[str | None, str]:
     name = options.pop()
     sizes = {each.label: number(each.point[name]) for each in points}
     if any(size is None for size in sizes.values()):
-        return None, f"{name} has values that are words: there is no knee."
+        return None, f"{name} has words as values: there is no knee."
     ordered = sorted(points, key=lambda each: sizes[each.label] or 0.0)
     if not any(each.worse for each in ordered):
         return None, f"Flat: no value of {name} is shown to be {threshold:g} % worse than the best; there is no knee."
     knee = next(each for each in ordered if not each.worse)
     value = knee.point[name]
     if knee is ordered[-1]:
-        return knee.label, f"The greatest value, {name}={value}, is the best: sweep further to find the knee."
+        return knee.label, f"The greatest value, {name}={value}, is the best: sweep larger values to find the knee."
     if knee is ordered[0]:
         return knee.label, f"The knee is {name}={value}, the least value: greater ones are no better."
     return knee.label, f"The knee is {name}={value}: less is shown to be worse, more is not shown to be better."
 
 
 def analyse(experiment: Experiment, base: str) -> Sweep:
-    """All values against the base, with the error rate shared out among them; a LabError without a complete round."""
+    """All values against the base, which share the error rate; a LabError without a complete round."""
     labels = [label for label in experiment.labels if label not in experiment.failed()]
     others = [label for label in labels if label != base]
     comparisons = {label: verdict.compare(experiment, base, label, max(1, len(others))) for label in others}

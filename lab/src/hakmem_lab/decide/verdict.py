@@ -1,7 +1,7 @@
-"""The verdict on a comparison: GO, NO-GO or INCONCLUSIVE, and a prediction held against the outcome.
+"""The verdict on a comparison (GO, NO-GO or INCONCLUSIVE), and the prediction against the outcome.
 
 GO: the gain reaches the threshold and its interval lies above 0.  NO-GO: the interval's upper end lies below the
-threshold.  INCONCLUSIVE otherwise, when the plan was not carried out, and when the noise check fails.
+threshold.  INCONCLUSIVE otherwise, and if the plan was not carried out or the noise check fails.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Noise(Model):
 
 
 class ByProcessorTime(Model):
-    """The same runs by processor time, where a busy machine has spoiled wall time."""
+    """The same runs by processor time, if a busy machine spoiled wall time."""
 
     gain: float
     low: float
@@ -66,16 +66,16 @@ class ByProcessorTime(Model):
     verdict: Word
     reason: str
     noise: Noise | None
-    agrees: bool = Field(description="wall time does not speak against it")
+    agrees: bool = Field(description="wall time does not contradict it")
 
 
 class Comparison(Model):
-    """One configuration against the base, and what follows."""
+    """One configuration against the base, with the verdict."""
 
     base: str
     other: str
     rounds: int
-    gain: float = Field(description="in %, above 0 when `other` is better")
+    gain: float = Field(description="in %, above 0 if `other` is better")
     low: float
     high: float = Field(description="may be infinite with fewer than two rounds")
     confidence: float = Field(description="of the interval")
@@ -84,7 +84,7 @@ class Comparison(Model):
     outliers: list[Outlier]
     gain_without_outliers: float | None
     runs_needed: int | None = Field(
-        description="rounds in all for a verdict with 80 % probability; None: no number helps"
+        description="rounds in all for a verdict with 80 % probability; None: no number suffices"
     )
     noise: Noise | None
     verdict: Word
@@ -92,12 +92,12 @@ class Comparison(Model):
     prediction: tuple[float, float] | None
     prediction_outcome: Literal["met", "missed", "open"] | None
     conditions: Conditions | None = None
-    by_processor_time: ByProcessorTime | None = Field(default=None, description="only where the machine was busy")
+    by_processor_time: ByProcessorTime | None = Field(default=None, description="only on a busy machine")
     decided_by: Literal["cpu"] | None = Field(
         default=None,
-        description="processor time, where it decided and not wall time: the figures above are its own then",
+        description="processor time, if it decided instead of wall time; the figures above are then by it",
     )
-    by_wall_time: Interval | None = Field(default=None, description="only where processor time decided")
+    by_wall_time: Interval | None = Field(default=None, description="only if processor time decided")
 
 
 def parse_prediction(text: str) -> tuple[float, float]:
@@ -158,7 +158,7 @@ def planned_looks(experiment: Experiment) -> tuple[int, ...]:
 
 
 def check_noise(experiment: Experiment, base: Array) -> Noise | None:
-    """The base against its second series, where there is one."""
+    """The base against its second series, if there is one."""
     rounds = experiment.rounds()
     if not rounds or NOISE not in rounds[0] or len(rounds) < 2:
         return None
@@ -175,7 +175,7 @@ def check_noise(experiment: Experiment, base: Array) -> Noise | None:
 
 
 def _unfinished(experiment: Experiment, rounds: int) -> str:
-    """Why there can be no verdict yet; empty when the plan was carried out up to one of its looks."""
+    """Why there is no verdict yet; empty if the plan was carried out up to one of its looks."""
     planned = planned_looks(experiment)
     if rounds in planned:
         return ""
@@ -186,9 +186,9 @@ def _unfinished(experiment: Experiment, rounds: int) -> str:
 def compare(experiment: Experiment, base: str, other: str, comparisons: int = 1) -> Comparison:
     """`other` against `base` over the complete rounds, and the verdict.
 
-    comparisons: how many of them the experiment makes; the error rate is shared out among them (Bonferroni).  Where the
-    machine was busy, wall time shares it with processor time, which decides where wall time cannot and agrees.
-    A LabError when no round is complete."""
+    comparisons: the number of comparisons in the experiment, which share the error rate (Bonferroni).  On a busy
+    machine wall time shares it with processor time, which decides if wall time cannot and agrees.
+    A LabError if no round is complete."""
     conditions = noise.look(experiment)
     second = noise.processor_time(experiment) if conditions.busy else None
     found = _by_metric(experiment, base, other, comparisons if second is None else 2 * comparisons)
@@ -197,7 +197,7 @@ def compare(experiment: Experiment, base: str, other: str, comparisons: int = 1)
 
 
 def judged(experiment: Experiment, found: Comparison) -> Experiment:
-    """The experiment by the metric that decided."""
+    """The experiment by the deciding metric."""
     return (noise.processor_time(experiment) if found.decided_by == "cpu" else None) or experiment
 
 
@@ -206,7 +206,8 @@ def interval_of(found: Comparison | ByProcessorTime) -> Interval:
 
 
 def _combined(wall: Comparison, cpu: Comparison) -> Comparison:
-    """The one that decides, with the other noted in it: processor time only where wall time cannot and agrees."""
+    """The deciding comparison, with the other one noted in it: processor time only if wall time cannot decide and
+    agrees."""
     agrees = noise.agree(cpu.verdict, interval_of(wall), interval_of(cpu))
     second = ByProcessorTime(
         gain=cpu.gain,
@@ -228,7 +229,9 @@ def _by_metric(experiment: Experiment, base: str, other: str, comparisons: int) 
     """`compare` by the experiment's metric alone."""
     head, rounds = experiment.head, experiment.rounds()
     if not rounds or base not in rounds[0] or other not in rounds[0]:
-        raise LabError("no round is complete: there is nothing to compare", "Let it run longer, or repair what failed.")
+        raise LabError(
+            "no round is complete: there is nothing to compare", "Let it run longer, or fix the failing program."
+        )
     overall = 1.0 - (1.0 - statistics.CONFIDENCE) / comparisons
     confidence = statistics.look_confidence(planned_looks(experiment), overall)
     base_values = values_of(experiment, base)
@@ -273,12 +276,12 @@ def more_runs(comparison: Comparison) -> str:
         return "Repeat it on a quieter machine."
     if comparison.runs_needed is None:
         return (
-            f"No number of rounds up to {statistics.RUNS_CEILING} is likely to decide: the gain is too near to the "
+            f"No number of rounds up to {statistics.RUNS_CEILING} is likely to decide: the gain is too close to the "
             "threshold for this noise. A longer or quieter benchmark, or another threshold, would help."
         )
     more = max(1, comparison.runs_needed - comparison.rounds)
     return (
         f"About {counted(more, 'more round')} ({comparison.rounds + more} in all) "
         "would decide with a probability of 80 %, "
-        "as far as these tell."
+        "judging by these."
     )

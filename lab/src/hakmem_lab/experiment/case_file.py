@@ -1,14 +1,14 @@
 """Several programs in one experiment: a TOML file of cases, or one program with values for its parameters.
 
-    runs = 10                     # optional, for all cases; the command line's otherwise
+    runs = 10                     # optional, for all cases; by default the command line's
     [[case]]
     name = "parse"
     command = "./parse {size}"    # or a list of words; {size} is a parameter
-    params = { size = [1, 100] }  # optional: the case once for each value, each combination of several
+    params = { size = [1, 100] }  # optional: one case for each combination of values
     metric = "time"               # optional, as metric, threshold, prepare, cleanup, input and the rest below
 
-Each case is an experiment of its own in a file of its own.  A round runs every case, so that the machine's drift meets
-them all.  The error rate is shared out among the cases; see `overall`.
+Each case is a separate experiment with its own file.  A round runs every case, so that the machine's drift affects them
+all equally.  The cases share the error rate; see `overall`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Case(BaseModel):
-    """One program of an experiment, as a file has it."""
+    """One program of an experiment, as in the file."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -71,7 +71,7 @@ class Cases(BaseModel):
 
 
 def parse_params(given: Sequence[str]) -> dict[str, list[Value]]:
-    """'name=1,2,4', each of them once."""
+    """Parses 'name=1,2,4'; each name and each of its values may occur once."""
     found: dict[str, list[Value]] = {}
     for text in given:
         name, equals, values = text.partition("=")
@@ -85,12 +85,12 @@ def parse_params(given: Sequence[str]) -> dict[str, list[Value]]:
 
 
 def _filled(text: str, values: Mapping[str, Value]) -> str:
-    """The text with parameters in place; braces around other words stay, since a shell and JSON have them too."""
+    """The text with its parameters replaced; other braces stay, since shells and JSON use them too."""
     return PLACE.sub(lambda found: str(values.get(found.group(1), found.group(0))), text)
 
 
 def _label(values: Mapping[str, Value]) -> str:
-    """As a part of a case's name, and so of its file's."""
+    """The parameters as a part of the case's name, and so of its file's."""
     return " ".join(re.sub(r"[^A-Za-z0-9_.=, +-]", "_", f"{name}={value}") for name, value in values.items())
 
 
@@ -120,7 +120,7 @@ def _checked(cases: Sequence[Case]) -> list[Case]:
     names = [each.name for each in cases]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise LabError(f"{', '.join(twice)}: more than one case of that name", "Give each case a name of its own.")
+        raise LabError(f"{', '.join(twice)}: more than one case of that name", "Give each case a different name.")
     for each in cases:
         if not each.words:
             raise LabError(f"{each.name}: no command", EXAMPLE)
@@ -134,7 +134,7 @@ def of_program(command: Sequence[str], params: Mapping[str, list[Value]], **more
 
 
 def read(path: Path) -> tuple[Cases, list[Case]]:
-    """The file, and its cases with their parameters filled in; a LabError that says where it is wrong."""
+    """The file, and its cases with their parameters filled in; a LabError that says where the file is wrong."""
     try:
         parsed = Cases.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
         return parsed, _checked([each for case in parsed.case for each in expand(case)])
@@ -158,8 +158,8 @@ Word = Literal["GO", "NO-GO", "INCONCLUSIVE"]
 def overall(words: Sequence[str], worse: Sequence[str], better: Sequence[str]) -> tuple[Word, str]:
     """One verdict on all cases, each judged with its share of the error rate.
 
-    worse, better: the names of the cases that are shown to be worse by the threshold, or are GO.  One case that is
-    worse is enough for a NO-GO: who takes the change takes it for all programs."""
+    worse, better: the cases that are shown to be worse by the threshold, and those that are GO.  One worse case is
+    enough for a NO-GO, since the change would apply to all programs."""
     if worse:
         return "NO-GO", f"shown to be worse: {', '.join(worse)}"
     if better:

@@ -35,13 +35,13 @@ from hakmem_lab.terminal.errors import INTERRUPTED, LabError
 FOLDER = Path("hakmem-results")
 
 
-def new_seed() -> int:
-    """A seed for the order of rounds; it is recorded."""
-    return secrets.randbelow(1 << 31)
+def seed_or_new(given: int | None) -> int:
+    """The seed of the order within the rounds, by default a random one; it is recorded."""
+    return secrets.randbelow(1 << 31) if given is None else given
 
 
-def results_path(kind: Kind, out: Path | None) -> Path:
-    """Where a new experiment is kept: `out` as a file (.jsonl) or as a folder, by default hakmem-results."""
+def results_path(kind: str, out: Path | None) -> Path:
+    """The file of a new experiment: `out` is a file (.jsonl) or a folder, by default hakmem-results."""
     if out is not None and out.suffix == ".jsonl":
         return out
     stem = f"{kind}-{results.now().astimezone():%Y%m%d-%H%M%S}"
@@ -54,7 +54,7 @@ def results_path(kind: Kind, out: Path | None) -> Path:
 
 
 class Session:
-    """One experiment being carried out.  Use as a context manager, so that the file is closed."""
+    """An experiment that is being carried out, as a context manager that closes its file."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Session:
     ) -> None:
         """configurations: in the order of the head's series.
 
-        drop_failures: a configuration that fails is set aside and noted; otherwise its failure ends the experiment."""
+        drop_failures: a configuration that fails is noted and left out; otherwise its failure ends the experiment."""
         self.experiment = experiment
         self.path = path
         self._environments = {each.label: each.environment() for each in configurations}
@@ -88,19 +88,19 @@ class Session:
         self._writer.close()
 
     def note_trials(self, trials: Sequence[results.Trial]) -> None:
-        """Keeps the search that led here with the results."""
+        """Saves the search that led here with the results."""
         for each in trials:
             self.experiment.trials.append(each)
             self._writer.line("trial", each)
 
     def order(self, number: int) -> list[str]:
-        """The order within a round: it depends on the seed and the round alone, so that a resume keeps to it."""
+        """The order within a round, which depends only on the seed and the round, so that a resume keeps it."""
         labels = list(self._environments)
         random.Random(f"{self.experiment.head.plan.seed}:{number}").shuffle(labels)
         return labels
 
     def _watch(self, label: str) -> AllocatorCheck | None:
-        """Looks at the first run of a configuration, unless nothing is preloaded or nobody wants to know."""
+        """The check for the first run of a configuration, unless nothing is preloaded or --anyway was given."""
         first = not any(each.label == label for each in self.experiment.runs)
         allocator = self._allocators[label]
         return (
@@ -110,7 +110,7 @@ class Session:
         )
 
     def _remark(self, said: str) -> None:
-        """Says it, once."""
+        """Prints a remark, once."""
         if said and said not in self._said:
             self._said.add(said)
             console.remark(f"hakmem: {said}")
@@ -123,7 +123,7 @@ class Session:
             self.experiment.failures.append(failure)
             self._writer.line("failure", failure)
             if again:
-                console.remark(f"{label} in round {number}: {error.message}; it is run again ({again})")
+                console.remark(f"{label} in round {number}: {error.message}; it is repeated ({again})")
 
         def made() -> tuple[one_run.Outcome, MachineLoad | None, float]:
             watch = self._watch(label)
@@ -140,11 +140,13 @@ class Session:
             note(error)
             if not self._drop or self.experiment.failed() >= self._environments.keys():
                 more = (
-                    "" if plan.retries or not isinstance(error, one_run.RunFailed) else "; --retries N makes it again"
+                    ""
+                    if plan.retries or not isinstance(error, one_run.RunFailed)
+                    else "; --retries N repeats such runs"
                 )
                 raise LabError(
                     f"{label} in round {number}: {error.message}",
-                    f"{error.advice}\nWhat was measured until then is in {self.path}{more}.".lstrip(),
+                    f"{error.advice}\nThe runs until then are in {self.path}{more}.".lstrip(),
                 ) from error
             console.remark(f"{label} takes no further part: {error.message}")
             return
@@ -154,7 +156,7 @@ class Session:
         self._writer.line("run", run)
 
     def one_round(self, number: int, tick: Callable[[str], None] = lambda _: None) -> None:
-        """Runs what is missing of a round; numbers below 1 are warm-up."""
+        """Runs the missing runs of a round; numbers below 1 are warm-up."""
         done = {each.label for each in self.experiment.runs if each.round == number}
         for position, label in enumerate(self.order(number)):
             if label not in done and label not in self.experiment.failed():
@@ -164,8 +166,8 @@ class Session:
     def run(self, decided: Callable[[Experiment], bool] | None = None) -> None:
         """All rounds of the plan, with progress on standard error.
 
-        decided: asked after each planned look; True ends the experiment early.  A LabError on Ctrl-C: it says where
-        the results are and how to go on."""
+        decided: called after each planned look; True ends the experiment early.  On Ctrl-C a LabError says where the
+        results are and how to go on."""
         plan = self.experiment.head.plan
         looks = statistics.looks(plan.runs, plan.max_runs) if plan.max_runs else (plan.runs,)
         total = (plan.warmup + looks[-1]) * len(self._environments)
@@ -220,7 +222,7 @@ def begin(
 
 
 def _require_preloadable(program: str, configurations: Sequence[Configuration]) -> None:
-    """A LabError when a library could not be preloaded into the program: both sides would run on the same malloc."""
+    """A LabError if a library could not be preloaded into the program: both sides would run on the same malloc."""
     looked_at = preload.look(program, os.environ)
     for each in configurations:
         described = elf.describe(each.allocator.shared_object) if each.allocator.shared_object is not None else None
@@ -230,9 +232,9 @@ def _require_preloadable(program: str, configurations: Sequence[Configuration]) 
 
 
 def resume(path: Path, kind: Kind, *, drop_failures: bool = False) -> Session:
-    """Goes on with an interrupted experiment, in the order that it would have had.
+    """Goes on with an interrupted experiment, in its original order.
 
-    A LabError when the file is of another kind, or a library it names is not what it was."""
+    A LabError if the file is of another kind, or a library that it names has changed."""
     experiment = results.load(path)
     if experiment.head.kind != kind:
         raise LabError(
@@ -241,7 +243,7 @@ def resume(path: Path, kind: Kind, *, drop_failures: bool = False) -> Session:
         )
     configurations = [_again(each) for each in experiment.head.series]
     require_loadable(configurations)
-    if not drop_failures:  # what failed gets another chance
+    if not drop_failures:  # failed configurations get another chance
         lost = experiment.broken()
         experiment.failures = [each for each in experiment.failures if each not in lost]
     _mend(path)
@@ -249,7 +251,7 @@ def resume(path: Path, kind: Kind, *, drop_failures: bool = False) -> Session:
 
 
 def _again(series: Series) -> Configuration:
-    """A configuration from a results file, with the library file of then."""
+    """A configuration from a results file, with the original library file."""
     given: Path | None = None
     if series.shared_object and series.allocator == HAKMEM:
         given = (libhakmem.source_tree() or Path()) / series.shared_object
@@ -257,14 +259,14 @@ def _again(series: Series) -> Configuration:
     now = Series.of(found)
     if now.digest != series.digest or found.settings != series.settings:
         raise LabError(
-            f"{series.label} is no longer what it was: {series.description} then, {now.description} now",
-            "Build what was measured then, or start a new experiment.",
+            f"{series.label} has changed: {series.description} then, {now.description} now",
+            "Build the measured version again, or start a new experiment.",
         )
     return found
 
 
 def _mend(path: Path) -> None:
-    """Cuts off a last line that a crash has left unfinished, so that the next one begins on its own."""
+    """Removes an unfinished last line that a crash has left."""
     text = path.read_bytes()
     if text and not text.endswith(b"\n"):
         path.write_bytes(text[: text.rfind(b"\n") + 1])

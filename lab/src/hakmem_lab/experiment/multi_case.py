@@ -1,4 +1,4 @@
-"""Carries out several cases as one experiment: every round runs every case, each in an experiment of its own."""
+"""Carries out several cases as one experiment: every round runs every case, and each case has its own results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hakmem_lab.terminal.errors import INTERRUPTED, LabError
 
 
 class Judged(Model):
-    """The outcome of all cases, and against a baseline if there is one."""
+    """The outcome of all cases, and of the comparison with a baseline, if any."""
 
     verdict: str
     reason: str
@@ -40,12 +40,12 @@ class Part:
 
 
 def file_of(folder: Path, place: int, name: str) -> Path:
-    """Where a case is kept; the number keeps apart what the letters cannot."""
+    """The file of a case; the number distinguishes names that become equal."""
     return folder / f"{place:02d}-{re.sub(r'[^A-Za-z0-9_.=-]+', '_', name)}.jsonl"
 
 
 def run(parts: Sequence[Part]) -> None:
-    """All rounds; a LabError on Ctrl-C that says where the results are."""
+    """Runs all rounds; on Ctrl-C a LabError says where the results are."""
     plan = parts[0].experiment.head.plan
     each_round = sum(len(part.experiment.head.series) for part in parts)
     total = each_round * (plan.runs + plan.warmup)
@@ -60,7 +60,7 @@ def run(parts: Sequence[Part]) -> None:
         except KeyboardInterrupt:
             folder = parts[0].session.path.parent
             raise LabError(
-                f"interrupted; what was measured is kept in {folder}",
+                f"interrupted; the runs until then are in {folder}",
                 "Each file is an experiment: hakmem report shows them, hakmem ab --resume FILE goes on with one.",
                 INTERRUPTED,
             ) from None
@@ -75,7 +75,7 @@ def _one_round(part: Part, number: int, tick: Callable[[str], None]) -> None:
 
 
 def judge(parts: Sequence[Part], baseline: baselines.Baseline | None, other_machine: bool) -> Judged:
-    """Every case with its share of the error rate, and one verdict on all."""
+    """Judges every case with its share of the error rate, and all together."""
     count = len(parts)
     found = {part.name: verdict.compare(part.experiment, "A", "B", count) for part in parts}
     beside = [*_busy(found), *_retried({part.name: part.experiment for part in parts})]
@@ -99,10 +99,10 @@ def judge(parts: Sequence[Part], baseline: baselines.Baseline | None, other_mach
 
 
 def check(part: Part, baseline: baselines.Baseline, other_machine: bool) -> list[str]:
-    """What differs between the baseline and now; a LabError when the case is not in it, or cannot be compared."""
+    """The differences between the baseline and now; a LabError if the case is not in it, or cannot be compared."""
     if part.name not in baseline.cases:
         known = ", ".join(baseline.cases)
-        raise LabError(f"the baseline has no case {part.name}", f"It has: {known}. Save it anew with this case.")
+        raise LabError(f"the baseline has no case {part.name}", f"It has: {known}. Save a new one with this case.")
     return baselines.check(baseline.cases[part.name], part.experiment, other_machine)
 
 
@@ -118,13 +118,13 @@ def _busy(found: dict[str, Comparison]) -> list[str]:
 
 
 def _retried(made: dict[str, Experiment]) -> list[str]:
-    """Which runs of each case failed and were made again, without the full stop."""
+    """A phrase for each case on the runs that failed and were repeated."""
     said = {name: each.retried().rstrip(".") for name, each in made.items()}
     return [text if len(made) == 1 else f"{name}: {text}" for name, text in said.items() if text]
 
 
 def title_of(experiment: Experiment, found: Comparison | baselines.Change) -> str:
-    """Of the metric that decided."""
+    """The title of the deciding metric."""
     metric = experiment.head.metric
     return (metric.model_copy(update={"name": "cpu"}) if found.decided_by == "cpu" else metric).title
 
@@ -146,12 +146,12 @@ def row(case: str, experiment: Experiment, judged: Comparison, change: baselines
 
 
 def texts(experiment: Experiment) -> dict[str, str]:
-    """The configurations as a reader knows them."""
+    """The configurations in the words of the command line."""
     return {each.label: each.text or "HAKMEM as it is" for each in experiment.head.series}
 
 
 def report_of_one(case: str, experiment: Experiment, found: Comparison) -> exports.Report:
-    """One experiment's verdict in a form that all exports understand."""
+    """One experiment's verdict as a report for the exports."""
     sides = texts(experiment)
     title = f"{sides['B']} against {sides['A']}"
     rows = [row(case, experiment, found)]
@@ -160,7 +160,7 @@ def report_of_one(case: str, experiment: Experiment, found: Comparison) -> expor
 
 
 def report(parts: Sequence[Part], found: Judged) -> exports.Report:
-    """The outcome in a form that all exports understand."""
+    """The outcome as a report for the exports."""
     sides = texts(parts[0].experiment)
     changes = found.changes or {}
     rows = [row(each.name, each.experiment, found.comparisons[each.name], changes.get(each.name)) for each in parts]

@@ -1,8 +1,8 @@
 """The search of `hakmem tune`: optuna proposes settings, each is measured in rounds together with the default.
 
-The value of a trial is the mean of its rounds' log gains.  A trial that is among the last quarter after the same
-number of rounds is given up.  The study is kept in a journal file beside the results, written after every trial,
-and holds the plan, so that an interrupted search goes on from its file alone."""
+The value of a trial is the mean of its rounds' log gains. A trial in the last quarter after the same number of rounds
+is abandoned. The study is a journal file beside the results, written after every trial; it also holds the plan, so that
+an interrupted search can be resumed from this file alone."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from hakmem_lab.terminal.errors import INTERRUPTED, LabError
 
 SUFFIX = ".study"
 STUDY = "tune"
-KEPT = 75.0  # of 100 trials; whose mean is not among them after as many rounds is given up
-STARTUP = 10  # trials at random before the model is asked
-REPEATS = 100  # proposals in a row that were tried already: then a random setting is proposed that was not
-DRAWS = 1000  # of random settings; when none of them is new, there is nothing new
+KEPT = 75.0  # of 100 trials; one whose mean is not among them after the same rounds is abandoned
+STARTUP = 10  # random trials before the model is used
+REPEATS = 100  # known proposals in a row, after which a random new setting is proposed
+DRAWS = 1000  # random settings; if none of them is new, the search is over
 
 
 class SearchPlan(Model):
@@ -46,31 +46,31 @@ class SearchPlan(Model):
     version: int = 1
     command: list[str]
     typed: str
-    base: str = Field(description="the configuration that all runs have in common; its own is the default")
+    base: str = Field(description="the configuration that all runs share; alone it is the default")
     shared_object: str | None = Field(alias="library", description="the file that --library gave")
     digest: str = Field(description="of the library's file")
     metric: MetricModel
-    options: list[str] = Field(description="those to search; empty: all that tune")
-    budget_s: float = Field(description="for search and decision together")
-    trials: int | None = Field(description="bound of the number of trials")
+    options: list[str] = Field(description="the options to search; empty: all tunable ones")
+    budget_s: float = Field(description="of search and decision together")
+    trials: int | None = Field(description="the most trials")
     rounds: int = Field(description="of each trial")
     runs: int = Field(description="rounds of the decision")
     threshold: float
     seed: int
     timeout_s: float | None
-    retries: int = Field(default=0, description="how many times a failed run is made again")
+    retries: int = Field(default=0, description="how many times a failed run is repeated")
     anyway: bool = Field(default=False, description="whether or not the library serves the program")
 
 
 def default_configuration(plan: SearchPlan, label: str = "A") -> Configuration:
     found = parse(plan.base, label, Path(plan.shared_object) if plan.shared_object else None)
     if found.allocator.kind != "ours" or found.allocator.shared_object is None:
-        raise LabError(f"--with {plan.base}: tuning is of HAKMEM's options", "Leave out alloc:, or give lib:PATH.")
+        raise LabError(f"--with {plan.base}: only HAKMEM's options can be tuned", "Leave out alloc:, or give lib:PATH.")
     return found
 
 
 class Search:
-    """One study, new or taken up again."""
+    """One study, new or resumed."""
 
     def __init__(self, plan: SearchPlan, path: Path, study: optuna.Study) -> None:
         self.plan = plan
@@ -82,8 +82,8 @@ class Search:
         assert shared_object is not None
         if results.digest(shared_object) != plan.digest:
             raise LabError(
-                f"{results.shown(shared_object)} is no longer the build that the search began with",
-                "Build what was measured then, or start a new search.",
+                f"{results.shown(shared_object)} is not the build with which the search began",
+                "Build the measured version again, or start a new search.",
             )
         self.axes: list[Axis] = search_space.axes(shared_object, self.default.settings, plan.options)
         if not self.axes:
@@ -108,7 +108,7 @@ class Search:
 
     @classmethod
     def load(cls, path: Path) -> Search:
-        """A study from its file, with the trials that were cut off taken as not made."""
+        """A study from its file, without unfinished trials."""
         if not path.is_file():
             raise LabError(f"cannot read {path}: no such file", f"Give the {SUFFIX} file of an earlier search.")
         try:
@@ -124,12 +124,12 @@ class Search:
 
     @property
     def spent_s(self) -> float:
-        """Seconds of the budget that are gone, over all sessions."""
+        """The seconds of the budget that are used up, over all sessions."""
         return self._spent + time.monotonic() - self._began
 
     @property
     def retried(self) -> int:
-        """How many runs have failed and were made again."""
+        """How many runs failed and were repeated."""
         return int(self.study.user_attrs.get("retried", 0))
 
     def _value(self, environment: dict[str, str]) -> float:
@@ -138,13 +138,13 @@ class Search:
             return self._metric.of(one_run.require_success(outcome))
 
         def note(error: LabError, again: str) -> None:
-            console.remark(f"a run of the search: {error.message}; it is run again ({again})")
+            console.remark(f"a run of the search: {error.message}; it is repeated ({again})")
             self.study.set_user_attr("retried", self.retried + 1)
 
         return workload.retried(made, self.plan.retries, note)
 
     def warm_up(self) -> float:
-        """Runs the default once; the seconds that it took, by which the budget is laid out."""
+        """Runs the default once; returns its seconds, from which the budget is planned."""
         began = time.monotonic()
         try:
             with contextlib.nullcontext() if self.plan.anyway else AllocatorCheck(self.default.allocator) as watch:
@@ -156,19 +156,21 @@ class Search:
         return time.monotonic() - began
 
     def budget(self, run_s: float) -> float:
-        """Seconds after which the search must end so that the decision fits in; a LabError when too few are left."""
+        """The seconds after which the search must end to leave time for the decision; a LabError if there are too
+        few."""
         decision = 3.0 * (self.plan.runs + 1) * run_s
         least = decision + 4 * 2 * self.plan.rounds * run_s
         if self.plan.budget_s < least:
             raise LabError(
-                f"--budget {self.plan.budget_s:.0f}s is too short: a run takes {run_s:.2f} s, so that the decision "
+                f"--budget {self.plan.budget_s:.0f}s is too short: a run takes {run_s:.2f} s, so the decision "
                 f"alone takes {decision:.0f} s",
                 f"Give --budget {math.ceil(least / 60)}m or more, or a shorter program.",
             )
         return self.plan.budget_s - decision
 
     def run(self, run_s: float) -> None:
-        """Trials until the budget, their number or the settings are used up; a LabError on Ctrl-C says how to go on."""
+        """Runs trials until the budget, their number or the settings are exhausted; on Ctrl-C a LabError says how to go
+        on."""
         until = self.budget(run_s)
         try:
             with progress.of(until, "s") as tell:
@@ -193,7 +195,7 @@ class Search:
         return len({each.text for each in self.trials()})
 
     def _one_more(self) -> bool:
-        """Measures the next setting that is new; False when there is none."""
+        """Measures the next new setting; False if there is none."""
         known = {each.text: each for each in self.trials()}
         for attempt in range(2 * REPEATS):
             if attempt >= REPEATS and not self._enqueue_new(known):
@@ -213,7 +215,7 @@ class Search:
         return False
 
     def _enqueue_new(self, known: Collection[str]) -> bool:
-        """Has a random setting that was not tried proposed next; False when none is found."""
+        """Queues a random setting that was not tried yet; False if none is found."""
         for _ in range(DRAWS):
             values: dict[str, str] = {}
             for each in self.axes:
@@ -231,7 +233,7 @@ class Search:
         return False
 
     def _propose(self, trial: optuna.Trial) -> dict[str, str]:
-        """A value for each option; optuna sees their places, so that it knows their order."""
+        """A value for each option; optuna gets their indices, so that it knows their order."""
         values: dict[str, str] = {}
         for each in self.axes:
             if not search_space.depends(self.axes, each, values):
@@ -263,7 +265,7 @@ class Search:
         self.study.tell(trial, sum(gains) / len(gains))
 
     def _round(self, environment: dict[str, str]) -> float:
-        """The default and the setting once each, in random order; the log gain."""
+        """Runs the default and the setting once each, in random order; returns the log gain."""
         found: dict[bool, float] = {}
         order = [False, True]
         self._random.shuffle(order)
@@ -281,7 +283,7 @@ class Search:
     # --- outcome --------------------------------------------------------------------------------------------------
 
     def trials(self) -> list[Trial]:
-        """Every setting that was measured, in order."""
+        """All measured settings, in order."""
         states = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
         found: list[Trial] = []
         for each in self.study.get_trials(deepcopy=False):
@@ -306,8 +308,8 @@ class Search:
         return found
 
     def best(self) -> Trial | None:
-        """The best setting of all that were measured to the end, by its mean gain less the standard error; None when
-        none has a gain over the default."""
+        """The best fully measured setting by mean gain minus standard error; None if none is better than the
+        default."""
         gaining = [each for each in self.trials() if each.state == "complete" and (each.gain or 0.0) > 0.0]
         return max(gaining, key=lambda each: _cautious(each.gains), default=None)
 
@@ -326,7 +328,7 @@ def combined(base: str, text: str) -> str:
 
 
 def _cautious(gains: Sequence[float]) -> float:
-    """The mean log gain less its standard error: among many settings, a lucky one must not win by one round."""
+    """The mean log gain minus its standard error, so that one lucky round among many settings does not win."""
     logs = [math.log1p(each / 100.0) for each in gains]
     mean = sum(logs) / len(logs)
     if len(logs) < 2:
@@ -340,7 +342,7 @@ def _mean_log(gains: Sequence[float]) -> float:
 
 
 def _study(path: Path, seed: int, trials: int) -> optuna.Study:
-    """The study in a file, made when it is not there.  Proposals depend on the seed and on the trials so far."""
+    """The study in a file, which is created if missing.  Proposals depend on the seed and on the trials so far."""
     quiet: Callable[[int], None] = optuna.logging.set_verbosity
     quiet(optuna.logging.ERROR)
     try:
@@ -361,6 +363,6 @@ def _study(path: Path, seed: int, trials: int) -> optuna.Study:
 
 
 def build_digest(configuration: Configuration) -> str:
-    """Of the library that a configuration runs on."""
+    """The digest of a configuration's library."""
     assert configuration.allocator.name == HAKMEM and configuration.allocator.shared_object is not None
     return results.digest(configuration.allocator.shared_object)

@@ -1,7 +1,7 @@
-"""Where `hakmem tune` searches: for each option the values to try, from the library's own list and bounds.
+"""The search space of `hakmem tune`: the values to try for each option, from the library's own list and bounds.
 
-Sizes, counts and times are tried in steps of a factor of two around the value in force, down to a sixteenth and up to
-sixteen times of it, within the option's bounds."""
+Sizes, counts and times are tried in steps of a factor of two around the value in force, from a sixteenth of it to
+sixteen times it, within the option's bounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hakmem_lab.target.configuration import nearest
 from hakmem_lab.target.libhakmem import Option
 from hakmem_lab.terminal.errors import LabError
 
-# What tuning is about, as far as a library has it; switches for looking and limits of safety are not among it.
+# The tunable options, if the library has them; neither diagnostics nor safety limits.
 TUNED = (
     "preset",
     *(f"tiny_unified_c{band}" for band in range(1, 8)),
@@ -30,14 +30,14 @@ TUNED = (
     "purge_delay",
     "dirty_limit",
 )
-BANDS = "tiny_unified_c"  # the preset sets these; they are searched where it is left as it is
+BANDS = "tiny_unified_c"  # set by the preset, and searched only with the usual preset
 OCTAVES = 4
 UNITS = ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K"))
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One option and its values in order, as text that the library takes."""
+    """One option and its values in order, as text that the library accepts."""
 
     name: str
     values: tuple[str, ...]
@@ -74,7 +74,7 @@ def _around(option: Option) -> list[int]:
 
 
 def axis(option: Option, presets: Sequence[str]) -> Axis | None:
-    """The values to try of one option; None when nothing about it can be searched."""
+    """The values to try for one option; None if it cannot be searched."""
     if option.kind == "flag":
         return Axis(option.name, ("0", "1"), str(option.value))
     if option.kind == "preset":
@@ -86,8 +86,8 @@ def axis(option: Option, presets: Sequence[str]) -> Axis | None:
 
 
 def axes(file: Path, settings: dict[str, str], names: Sequence[str]) -> list[Axis]:
-    """What is searched on a library that runs with these settings; with no names, all of TUNED that it has and that
-    the settings leave free.  A LabError for a name that it does not have or that has no range to search."""
+    """The options to search on a library that runs with these settings; without names, all of TUNED that it has and
+    that the settings leave free.  A LabError for a name that it lacks or that has no range to search."""
     known = libhakmem.options(file, {**libhakmem.without_settings(), **settings})
     presets = libhakmem.presets(file)
     if not names:
@@ -109,7 +109,7 @@ def axes(file: Path, settings: dict[str, str], names: Sequence[str]) -> list[Axi
 
 
 def size(searched: Sequence[Axis]) -> int:
-    """How many different settings there are, at most."""
+    """An upper bound of the number of different settings."""
     product = 1
     for each in searched:
         product *= len(each.values)
@@ -117,13 +117,13 @@ def size(searched: Sequence[Axis]) -> int:
 
 
 def depends(searched: Sequence[Axis], each: Axis, values: dict[str, str]) -> bool:
-    """Whether an option is searched, given those before it: bands are the preset's when it is not the usual one."""
+    """Whether an option is searched, given the earlier ones: another preset sets the bands itself."""
     preset = next((other for other in searched if other.name == "preset"), None)
     return preset is None or not each.name.startswith(BANDS) or values.get("preset") == preset.standard
 
 
 def text(searched: Sequence[Axis], values: dict[str, str]) -> str:
-    """The settings that differ from what is in force, as a configuration."""
+    """The settings that differ from the values in force, as a configuration."""
     return " ".join(
         f"{each.name}={values[each.name]}"
         for each in searched

@@ -1,7 +1,7 @@
 """numpy, imported without the threads that its linear algebra starts, one per processor.
 
-Nothing here uses linear algebra. The threads spin for as long as the import takes, at the cost of the process that one
-looks at. The variable that forbids them is taken back at once, so that no program started from here gets it."""
+Nothing here uses linear algebra. The threads spin while the import runs, and take processor time from the process that
+is inspected. The variable that prevents them is reset at once, so that no program started from here inherits it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Looks at a program from beside it while it runs: `hakmem run --sample`.
+"""Records a program from a second process while it runs: `hakmem run --sample`.
 
-The program takes the place of this process, so somebody else has to look. It is a process of a session of its own that
-is nobody's child, so that neither the program, if it waits for its children, nor the terminal, if one types Ctrl-C,
-has to do with it. It ends with the program."""
+The program replaces this process, so a separate process has to record it. That one has its own session and is not the
+program's child, so that neither a program that waits for its children nor Ctrl-C on the terminal affects it. It ends
+when the program ends."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from hakmem_lab.target import process
 from hakmem_lab.terminal.errors import LabError
 
 PR_SET_PTRACER = 0x59616D61
-START_S = 10.0  # within which the library is to be up in the program
+START_S = 10.0  # within which the library must have started in the program
 SHORT_S = 0.01
 
 
 def prepare(path: Path) -> None:
-    """Begins the file: a full disk is found now, while somebody listens."""
-    importlib.import_module("hakmem_lab.inspect.sampler")  # here, so that the first look need not wait for it
+    """Creates the file, so that a full disk is reported before the program starts."""
+    importlib.import_module("hakmem_lab.inspect.sampler")  # here, so that the first sample need not wait for it
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def prepare(path: Path) -> None:
 
 @contextmanager
 def beside(pid: int, path: Path, interval: float) -> Iterator[None]:
-    """Looks at a child of this process from a thread of this one."""
+    """Records a child of this process from a thread of this one."""
     thread = threading.Thread(target=_look, args=(pid, path, interval), daemon=True)
     thread.start()
     try:
@@ -47,7 +47,7 @@ def beside(pid: int, path: Path, interval: float) -> Iterator[None]:
 
 
 def start(path: Path, interval: float) -> None:
-    """Starts the process that looks at this one, whatever program it becomes, and writes a line per look."""
+    """Starts the process that records this one, whatever program it becomes, with one line per sample."""
     prepare(path)
     watched = os.getpid()
     ours, theirs = os.pipe()
@@ -71,12 +71,12 @@ def start(path: Path, interval: float) -> None:
     os.close(waiting)
     sampler = int(os.read(ours, 32) or b"0")
     os.close(ours)
-    # Where the Yama rules forbid looking at anybody but one's children; elsewhere this fails, and is not needed.
+    # For Yama's rule that a process may read only its children; without Yama this call fails and is not needed.
     ctypes.CDLL(None).prctl(PR_SET_PTRACER, sampler, 0, 0, 0)
 
 
 def _become_quiet() -> None:
-    """Lets go of the program's input and output: who waits for their end must not wait for this process."""
+    """Closes the program's input and output, so that a reader of them does not wait for this process."""
     null = os.open(os.devnull, os.O_RDWR)
     for each in (0, 1, 2):
         os.dup2(null, each)
@@ -94,15 +94,15 @@ def _look(pid: int, path: Path, interval: float) -> None:
 
 
 def _record(pid: int, recorder: recording_file.Recorder, interval: float) -> str:
-    """Records until the program ends; returns why there is no look, if there is none."""
+    """Records until the program ends; returns why there is no sample, if there is none."""
     from hakmem_lab.inspect.sampler import Sampler
 
-    problem = "the program ended before the first look"
+    problem = "the program ended before the first sample"
     seen: Sampler | None = None
     looks, due, until = 0, time.monotonic(), time.monotonic() + START_S
     while process.exists(pid) and (seen is not None or time.monotonic() < until):
         anew = seen is None
-        # What is read while the dynamic linker is at work, or while the program ends, may be anything.
+        # While the dynamic linker works, or the program ends, its memory may hold anything.
         try:
             if seen is None:
                 seen = Sampler(pid, with_map=True)
@@ -112,7 +112,7 @@ def _record(pid: int, recorder: recording_file.Recorder, interval: float) -> str
         except Exception as error:
             if process.exists(pid):
                 problem = getattr(error, "message", str(error))
-            if seen is not None:  # it ends, or it has become another program
+            if seen is not None:  # it is ending, or has executed another program
                 seen, until = None, time.monotonic() + START_S
             time.sleep(min(SHORT_S, interval))
             continue

@@ -1,8 +1,7 @@
-"""Whose an address is: the area that it lies in, and the areas beside it, from the library's own tables.
+"""What an address belongs to: the area in which it lies and the areas beside it, from the library's own tables.
 
-The order of questions is that of the library (src/kinds/kind.c, src/kinds/block.c): which SuperSlab, which span,
-which bit, and for a block whose bits say nothing, which stack, outbox or quarantine has it. A block that is in none of
-them is the program's."""
+The order of questions is that of the library's crash report: which SuperSlab, which span, which bit, and for a block
+whose bits do not tell, which stack, outbox or quarantine holds it. A block that is in none of them is live."""
 
 from __future__ import annotations
 
@@ -19,10 +18,10 @@ from hakmem_lab.inspect.heap_contents import HeapContents
 from hakmem_lab.inspect.live import Allocator
 from hakmem_lab.terminal.errors import LabError
 
-MOST_BACK = 16  # slabs of a span
+MOST_BACK = 16  # slabs per span
 PAGE_OF_NULL = 4096
-PURGED = "it lies in pages that went back to the system, as far as no other block shares them"
-IN_HAND = "it bears the mark of a free block: it was on its way to or from a cache, or the program has written that"
+PURGED = "its pages went back to the system, except those that it shares with other blocks"
+IN_HAND = "it has the mark of a free block: it was on its way to or from a cache, or the program wrote the same value"
 
 
 @dataclass(frozen=True)
@@ -43,13 +42,14 @@ class Span:
 
 
 class Blocks:
-    """One look at an allocator. What it has read once it does not read again, so a process that runs is looked at by a
-    new one each time."""
+    """One look at an allocator. It reads everything only once, so a running process needs a new object for each
+    look."""
 
     def __init__(self, allocator: Allocator) -> None:
         if "span_free" not in allocator.number:
             raise LabError(
-                f"{allocator.name}: its library does not say how its blocks lie", "It is older than this lab."
+                f"{allocator.name}: its library does not describe the layout of its blocks",
+                "It is older than this lab.",
             )
         self.allocator, self.memory, self.number = allocator, allocator.memory, allocator.number
         self.heaps = HeapContents(allocator)
@@ -82,7 +82,7 @@ class Blocks:
         return self._foreign(address)
 
     def neighbours(self, area: AddressRange) -> tuple[AddressRange | None, AddressRange | None]:
-        """What lies before and behind it; nothing of what is not the allocator's."""
+        """The areas before and after it; None for memory that is not the allocator's."""
         if area.state in ("foreign", "tables", "beyond", "hole"):
             return None, None
         before, behind = self.at(area.start - 1), self.at(area.end)
@@ -107,7 +107,7 @@ class Blocks:
     def _foreign(self, address: int) -> AddressRange:
         file = self.allocator.file_at(address)
         near_null = address < PAGE_OF_NULL
-        notes = ("it is NULL, or close to it",) if near_null else (f"it is in {file}",) if file else ()
+        notes = ("it is NULL, or near it",) if near_null else (f"it is in {file}",) if file else ()
         return AddressRange(address, address + 1, "foreign", notes=notes)
 
     # --- SuperSlabs -----------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Blocks:
         if not live:
             said = "its addresses stay unused for a while" if self.hardened.on else "it waits for a request of its size"
             return AddressRange(start, end, "freed", kind="huge", size=size, notes=(said,))
-        behind = f"behind a live huge block of {size} bytes at {start:#x}"
+        behind = f"after a live huge block of {size} bytes at {start:#x}"
         place = (address - self.base) // self.super_size
         mapped = self.base + place * self.super_size + self._super(place, "mapped", "I")
         if start + size + guard <= address < mapped:
@@ -191,7 +191,7 @@ class Blocks:
         return self._in_span(span, address)
 
     def _without_owner(self, slab: int, place: int) -> AddressRange:
-        """A run of slabs in the same state; or one that is claimed and has no span yet, or none any more."""
+        """A run of slabs in the same state; or a claimed slab that has no span yet, or no longer has one."""
         per_super = self.super_size // self.slab_size
         word, here = self._super(place, "slabs", "Q"), slab % per_super
         start = self.base + place * self.super_size
@@ -213,7 +213,7 @@ class Blocks:
         )
 
     def _span_of(self, slab: int) -> Span | None:
-        """The span in which a slab lies; None when its descriptor does not fit what the map says of it."""
+        """The span in which a slab lies; None if its descriptor contradicts the owner map."""
         n = self.number
         first = slab
         for _ in range(MOST_BACK):
@@ -303,10 +303,10 @@ class Blocks:
         return self._hardened(span, area) if span.hardened else self._marked(area)
 
     def _state(self, span: Span, place: int, start: int) -> tuple[str, int | None]:
-        """The state of a block, and the heap that holds it."""
+        """The state of a block and the heap that holds it."""
         if place >= span.frontier:
             return "never", None
-        if span.blocks > 1 or span.hardened:  # the bits of a span of one block say nothing
+        if span.blocks > 1 or span.hardened:  # the bits of a single-block span do not tell
             if span.free >> place & 1:
                 return "in_span", None
             if span.remote >> place & 1:
@@ -322,7 +322,7 @@ class Blocks:
         return "live", None
 
     def _has_gone(self, span: Span, place: int, size: int) -> bool:
-        """Whether a free block lies in pages that went back: those that lie wholly in free blocks did."""
+        """Whether a free block lies in pages that were returned: those that only free blocks cover."""
         first = last = place
         while span.purged and first > 0 and span.free >> first - 1 & 1:
             first -= 1
@@ -337,7 +337,7 @@ class Blocks:
         return None if found is None else int.from_bytes(found, "little")
 
     def _marked(self, area: AddressRange) -> AddressRange:
-        """A block that is in use by the tables may be in the hands of the allocator just then."""
+        """A block that is live by the tables may be passing through the allocator at this moment."""
         if area.state == "live" and self.freed_key and self._first_word(area) == self.freed_key:
             return area.noting(IN_HAND)
         return area

@@ -1,8 +1,8 @@
 """HAKMEM in a core dump: what live.py reads from a running process, from an ELF core.
 
-A core holds what the program has written, and of its files as a rule only that: the library's own tables are read from
-the file that was mapped there, and their layout's sum says whether it is the one that ran. The core is mapped, never
-loaded: of a large one no more is read than a question needs."""
+A core usually holds only the pages that the program has written. The library's constant tables are therefore read from
+the file that was mapped there, and the checksum of their layout shows whether it is the file that ran. The core is
+mapped, not loaded: only the pages that a question needs are read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_ROOTS = 256
 WRITABLE = 2
 HEADER = 16  # of struct hak_live
 
-# Where the thread pointer stands: the note, and the place in it; and the thread's id in NT_PRSTATUS.
+# The note with the thread pointer and its offset there, and the offset of the thread's id in NT_PRSTATUS.
 THREAD_POINTER = {"x86-64": ("NT_PRSTATUS", 112 + 21 * 8), "aarch64": (0x401, 0)}
 THREAD_ID = 32
 MACHINES = {"x86_64": "x86-64", "arm64": "aarch64"}
@@ -43,12 +43,12 @@ class Missing(LabError):
 
 @dataclass(frozen=True)
 class Part:
-    """A range of addresses: of the process's memory, or of one of its files."""
+    """A range of addresses of the process's memory, or of one of its files."""
 
     start: int
     end: int
-    offset: int  # in the core, or in the file
-    held: int  # bytes from the start on that are there
+    offset: int  # offset in the core or in the file
+    held: int  # bytes present, from the start
     writable: bool = False
     path: str = ""
 
@@ -77,7 +77,7 @@ def is_elf(path: Path) -> bool:
 
 
 class Core:
-    """The file: its memory, the files that were mapped, its threads."""
+    """The core's file: memory, mapped files, threads."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -92,7 +92,7 @@ class Core:
                 self._read(file)
                 self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
-            raise LabError(f"{path}: {error.strerror}", "Give a core dump that you may read.") from None
+            raise LabError(f"{path}: {error.strerror}", "Give a core dump that you have permission to read.") from None
 
     def _read(self, file: Any) -> None:
         try:
@@ -101,7 +101,7 @@ class Core:
             segments = list(whole.iter_segments())
         except (ELFError, ConstructError, struct.error, OverflowError):
             raise LabError(
-                f"{self.path} is cut off, or no ELF file: its head cannot be read", "Take the core anew."
+                f"{self.path} is truncated or not an ELF file: its header cannot be read", "Take a new core."
             ) from None
         self.memory = Ranges(
             [
@@ -125,11 +125,11 @@ class Core:
         here = MACHINES.get(platform.machine(), platform.machine())
         order = "little-endian" if whole.little_endian else "big-endian"
         if whole["e_type"] != "ET_CORE":
-            raise LabError(f"{self.path} is a program or a library, no core dump", "Give the core that it has left.")
+            raise LabError(f"{self.path} is a program or a library, not a core dump", "Give the core that it left.")
         if (machine, whole.elfclass, whole.little_endian) != (here, 64, True):
             raise LabError(
                 f"{self.path} is a core dump of a process on {machine}, {whole.elfclass} bits, {order}; this is {here}",
-                "Read it on a machine of its own kind.",
+                "Read it on a machine of the same kind.",
             )
         self.machine = machine
 
@@ -160,28 +160,28 @@ class Core:
 
     @property
     def cut_off(self) -> int:
-        """The bytes that the file should have and has not."""
+        """The bytes that the file should have but lacks."""
         return max(0, max((part.offset + part.held for part in self.memory), default=0) - self.size)
 
     def remarks(self) -> list[str]:
-        """What is not in it that a whole core has."""
+        """A sentence on what the core lacks; empty if it is whole."""
         if not self.cut_off:
             return []
         lost = [part for part in self.memory if part.held and part.offset + part.held > self.size]
         bytes_lost = sum(min(part.held, part.offset + part.held - self.size) for part in lost)
         return [
-            f"{self.path} is cut off after {self.size} bytes: {bytes_lost} bytes of memory are missing, "
+            f"{self.path} is truncated after {self.size} bytes: {bytes_lost} bytes of memory are missing, "
             f"in {len(lost)} mappings from {lost[0].start:#x} to {lost[-1].end:#x}"
         ]
 
 
 class CoreMemory(Reader):
-    """The memory of a core, and behind it that of the files which were mapped."""
+    """The memory of a core, completed from the files that were mapped."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        self.file = ""  # what to read instead of the file that the core names
-        self.bias = 0  # what to add to that file's addresses; only if the core names no files
+        self.file = ""  # read instead of the file that the core names
+        self.bias = 0  # added to that file's addresses; only if the core names no files
         self._contents: dict[str, mmap.mmap] = {}
 
     def read(self, address: int, size: int) -> bytes:
@@ -191,24 +191,24 @@ class CoreMemory(Reader):
         return found
 
     def _step(self, address: int, size: int) -> bytes:
-        """As many of the bytes as lie in one piece."""
+        """As many of the bytes as are contiguous."""
         core, part = self.core, self.core.memory.at(address)
         if part is None:
-            return self._from_file(address, size, "nothing was mapped there, or it was left out when it was written")
+            return self._from_file(address, size, "nothing was mapped there, or the kernel left it out of the core")
         behind = address - part.start
         if behind >= part.held:
             there = min(size, part.end - address)
-            # The kernel writes nothing of a mapping that was never touched. Memory that was is in the core: the data in
+            # The kernel leaves out mappings that were never touched. What was touched is in the core: the data in
             # which hak_live was found is of the same kind.
             if part.writable and core.files.parts and core.files.at(address) is None:
                 return bytes(there)
-            return self._from_file(address, there, f"it was left out when it was written ({FILTER})")
+            return self._from_file(address, there, f"the kernel left it out of the core ({FILTER})")
         at = part.offset + behind
         there = min(size, part.held - behind, core.size - at)
         if there <= 0:
             raise Missing(
-                f"{core.path} lacks the memory at {address:#x}: it is cut off after {core.size} bytes",
-                "Take the core anew: with enough room on the disk, and no limit (ulimit -c unlimited).",
+                f"{core.path} lacks the memory at {address:#x}: it is truncated after {core.size} bytes",
+                "Take a new core, with enough room on the disk and no limit (ulimit -c unlimited).",
             )
         return core.bytes[at : at + there]
 
@@ -218,7 +218,7 @@ class CoreMemory(Reader):
             part = self._part_of_file(address)
         if part is None:
             raise Missing(
-                f"{self.core.path} lacks the memory at {address:#x}: {why}", "Take the core anew, with all of it."
+                f"{self.core.path} lacks the memory at {address:#x}: {why}", "Take a new core that includes it."
             )
         path = self.file or part.path.removesuffix(" (deleted)")
         if path not in self._contents:
@@ -227,7 +227,7 @@ class CoreMemory(Reader):
         found = self._contents[path][at : at + min(size, part.end - address)]
         if not found:
             raise Missing(
-                f"{path} ends before what the core's process had of it at {address:#x}: it is another file now",
+                f"{path} ends before the part that the process had mapped at {address:#x}: the file has changed",
                 "Give the file that ran: --file PATH.",
             )
         return found
@@ -239,12 +239,12 @@ class CoreMemory(Reader):
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is empty"
             raise Missing(
-                f"{self.core.path} needs {path}, of which the process ran: {why}",
+                f"{self.core.path} needs {path}, from which the process ran: {why}",
                 "Give the file that ran, wherever it is now: --file PATH.",
             ) from None
 
     def _part_of_file(self, address: int) -> Part | None:
-        """Where in the file given by hand an address lies, by its own table of segments."""
+        """The offset of an address in the file that the user gave, by its segment table."""
         with open(self.file, "rb") as file:
             for each in ELFFile(file).iter_segments():
                 start = self.bias + each["p_vaddr"]
@@ -254,7 +254,7 @@ class CoreMemory(Reader):
 
 
 class Dead(Allocator):
-    """HAKMEM in a core dump. `file` is the library's file, or the program's, if it is no more where the core says."""
+    """HAKMEM in a core dump. `file`: the library's or the program's file, if it is no longer where the core says."""
 
     def __init__(self, path: Path, file: Path | None = None) -> None:
         self.core = Core(path)
@@ -276,14 +276,14 @@ class Dead(Allocator):
             if version == VERSION:
                 return address
             raise LabError(
-                f"{self.name} is of a HAKMEM whose figures have version {version}; this lab reads {VERSION}",
+                f"{self.name} is from a HAKMEM whose tables have version {version}; this lab reads {VERSION}",
                 "Use the lab that came with that library.",
             )
         return self._not_found()
 
     def _places(self) -> list[Part]:
-        """Writable memory in which the data of files can be: their own, and what follows it without a gap (.bss). All
-        of it, if the core does not name its files."""
+        """Writable memory that may hold the data of files: their own mappings and what follows without a gap (.bss).
+        All writable memory, if the core does not name its files."""
         found: list[Part] = []
         for part in self.core.memory:
             near = bool(found) and found[-1].end == part.start
@@ -306,17 +306,17 @@ class Dead(Allocator):
         named = sorted({Path(part.path).name for part in self.core.files if "libhakmem" in part.path})
         if self.core.cut_off and any(part.offset + part.held > self.core.size for part in places):
             raise LabError(
-                f"{self.name} is cut off after {self.core.size} bytes, before the data in which HAKMEM would be found",
-                "Take the core anew: with enough room on the disk, and no limit (ulimit -c unlimited).",
+                f"{self.name} is truncated after {self.core.size} bytes, before the data that would show HAKMEM",
+                "Take a new core, with enough room on the disk and no limit (ulimit -c unlimited).",
             )
         if places and not any(part.held for part in places):
             raise LabError(
-                f"{self.name} leaves out the program's data, in which HAKMEM would be found",
-                f"Bit 0 of {FILTER} has to be set before the process dies; the kernel's default, 0x33, has it.",
+                f"{self.name} lacks the program's data, in which HAKMEM would be found",
+                f"Bit 0 of {FILTER} must be set before the process dies; the kernel's default, 0x33, has it.",
             )
         if named:
             raise LabError(
-                f"{named[0]} is loaded in {self.name}, but had not started", "The process had not allocated."
+                f"{named[0]} is loaded in {self.name}, but had not started", "The process had not allocated anything."
             )
         raise NotHakmem(
             f"{self.name} ({self.core.command or 'a process without a name'}) has no HAKMEM in it",
@@ -330,14 +330,14 @@ class Dead(Allocator):
             return
         if not is_elf(file):
             raise LabError(
-                f"--file: {file} is no ELF file that can be read", "Give the library's file, or the program's."
+                f"--file: {file} is not an ELF file that can be read", "Give the library's file, or the program's."
             )
         self.core_memory.file = str(file)
         if not self.core.files.parts:
             symbol = elf.symbol(file, "hak_live")
             if symbol is None:
                 raise LabError(
-                    f"{self.name} does not name its files, and {file} has no symbol hak_live", "Take the core anew."
+                    f"{self.name} does not name its files, and {file} has no symbol hak_live", "Take a new core."
                 )
             self.core_memory.bias = address - symbol
 

@@ -1,4 +1,4 @@
-"""What `hakmem doctor` looks at: one finding per fact that decides whether and how HAKMEM works in a process."""
+"""The checks of `hakmem doctor`: one finding per fact that decides whether and how HAKMEM works in a process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Subject:
-    """The process that is examined: a running one, or a child that was started for it."""
+    """The process that is examined: a running one, or a child started for the purpose."""
 
     pid: int
     environment: dict[str, str]
@@ -52,12 +52,12 @@ class Subject:
 
 # --- who is examined --------------------------------------------------------------------------------------------------
 
-# Says when it runs, and waits, so that it can be looked at like any other process.
+# Says that it runs, and waits to be examined like any other process.
 _CHILD = "import sys; sys.stdout.write('ready'); sys.stdout.flush(); sys.stdin.read()"
 
 
 def find_live(pid: int) -> Live | None:
-    """The library in the process, wherever it lies in there; None when the process does not run on it."""
+    """The library in the process; None if the process does not run on it."""
     try:
         return Live(pid)
     except NotHakmem:
@@ -68,7 +68,7 @@ def of_process(pid: int) -> Subject:
     environment = process.environment(pid)
     live = find_live(pid)
     if live is None and "hakmem" in environment.get("LD_PRELOAD", ""):
-        time.sleep(SETTLE_SECONDS)  # it may be on its way into another program
+        time.sleep(SETTLE_SECONDS)  # it may be executing another program
         live = find_live(pid)
     return Subject(
         pid=pid,
@@ -83,7 +83,7 @@ def of_process(pid: int) -> Subject:
 
 
 def environment_to_try(hakmem: Path | None) -> dict[str, str]:
-    """The present environment, with the library preloaded as `hakmem run` would do it unless it is already."""
+    """The current environment, with the library preloaded as `hakmem run` does, unless it already is."""
     environment = {name: value for name, value in os.environ.items() if name != libhakmem.VARIABLE}
     preloaded = environment.get("LD_PRELOAD", "")
     if hakmem is not None or "hakmem" not in preloaded:
@@ -92,7 +92,7 @@ def environment_to_try(hakmem: Path | None) -> dict[str, str]:
 
 
 def examine_environment(environment: dict[str, str]) -> list[Finding]:
-    """The findings of a child that is started with the environment."""
+    """The findings for a child that is started with the environment."""
     with subprocess.Popen(
         [sys.executable, "-S", "-E", "-c", _CHILD],
         env=environment,
@@ -107,7 +107,7 @@ def examine_environment(environment: dict[str, str]) -> list[Finding]:
             ready = child.stdout.read(5) == "ready"
             found = examine(of_process(child.pid)) if ready else []
         finally:
-            child.kill()  # rather than let it end, so that it writes no statistics over anybody's file
+            child.kill()  # killed, so that it writes no statistics over an existing file
         said = child.stderr.read()
     if not ready:
         last = (said.strip().splitlines() or ["it says nothing"])[-1]
@@ -115,8 +115,8 @@ def examine_environment(environment: dict[str, str]) -> list[Finding]:
             Finding(
                 "fail",
                 "loaded",
-                f"a child with this environment does not even start: {last}",
-                "Look at LD_PRELOAD and at the limits (ulimit -a).",
+                f"a child with this environment does not start: {last}",
+                "Check LD_PRELOAD and the limits (ulimit -a).",
             )
         ]
     present = os.environ.get("LD_PRELOAD", "")
@@ -134,7 +134,7 @@ def examine_environment(environment: dict[str, str]) -> list[Finding]:
 
 
 def said_findings(said: str, found: list[Finding]) -> list[Finding]:
-    """What the dynamic linker and the library have complained of and no finding has yet."""
+    """Complaints of the dynamic linker and of the library that are in no other finding."""
     known = " ".join(each.text for each in found).lower()
     more = []
     for line in said.splitlines():
@@ -176,7 +176,7 @@ def loaded(subject: Subject) -> list[Finding]:
                 "fail",
                 "loaded",
                 f"LD_PRELOAD={preloaded} names HAKMEM, but it was not loaded",
-                "'hakmem run -- PROGRAM' says why: static, privileged, musl, another machine, or no such file.",
+                "'hakmem run -- PROGRAM' says why: static, privileged, musl, another architecture, or no such file.",
             )
         ]
     return [
@@ -215,24 +215,24 @@ def other_mallocs(subject: Subject) -> list[Finding]:
             Finding(
                 "warn",
                 "other mallocs",
-                f"{own} brings a malloc of its own, which serves it instead of HAKMEM's",
+                f"{own} has a malloc of its own, which serves it instead of HAKMEM's",
                 "Build it without its allocator, or against the C library's malloc.",
             )
         ]
     others = [path for path in found if OTHER_MALLOCS.match(Path(path).name)]
     if not others:
-        return [Finding("ok", "other mallocs", "none is loaded beside the C library's")]
+        return [Finding("ok", "other mallocs", "no other than the C library's is loaded")]
     listed = f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} loaded too"
     if live is not None and comes_first(subject, live):
-        return [Finding("ok", "other mallocs", f"{listed}, behind HAKMEM, which serves")]
+        return [Finding("ok", "other mallocs", f"{listed}, after HAKMEM, which serves")]
     return [
         Finding("warn", "other mallocs", f"{listed}, and serves before HAKMEM", "Put libhakmem.so first in LD_PRELOAD.")
     ]
 
 
 def comes_first(subject: Subject, live: Live) -> bool:
-    """Whether the dynamic linker finds HAKMEM's malloc before that of another library: preloaded ones come first, in
-    their order; of linked ones the figures tell."""
+    """Whether the dynamic linker finds HAKMEM's malloc before another library's: preloaded libraries come first, in
+    their order; for linked ones the statistics show it."""
     for word in re.split("[ :]+", subject.environment.get("LD_PRELOAD", "")):
         if "hakmem" in Path(word).name:
             return True
@@ -242,7 +242,7 @@ def comes_first(subject: Subject, live: Live) -> bool:
 
 
 def deep_binding(subject: Subject) -> list[Finding]:
-    """Whether libraries opened with RTLD_DEEPBIND, which look for malloc in the C library first, get this one."""
+    """Whether libraries opened with RTLD_DEEPBIND, which search the C library first, get HAKMEM's malloc."""
     live = subject.live
     if live is None:
         return []
@@ -253,7 +253,7 @@ def deep_binding(subject: Subject) -> list[Finding]:
                 "warn",
                 "deep binding",
                 "libraries opened with RTLD_DEEPBIND use another malloc; HAKMEM's blocks crash them",
-                "Leave HAKMEM_KEEP_DEEPBIND out, unless such a library needs the flag for other names.",
+                "Unset HAKMEM_KEEP_DEEPBIND, unless such a library needs the flag for other symbols.",
             )
         ]
     file = process.inside(subject.pid, live.file.removesuffix(" (deleted)"))
@@ -263,14 +263,14 @@ def deep_binding(subject: Subject) -> list[Finding]:
                 "ok",
                 "deep binding",
                 "dlopen is the C library's: libraries opened with RTLD_DEEPBIND use another malloc",
-                "If the program opens such libraries, preload libhakmem.so, or link it and not the archive.",
+                "If the program opens such libraries, preload libhakmem.so, or link it instead of the archive.",
             )
         ]
-    return [Finding("ok", "deep binding", "RTLD_DEEPBIND is taken away: libraries opened with it use HAKMEM too")]
+    return [Finding("ok", "deep binding", "RTLD_DEEPBIND is removed: libraries opened with it use HAKMEM too")]
 
 
 def option_findings(subject: Subject) -> list[Finding]:
-    """What the variables say against what is in force."""
+    """Compares the variables with the values in force."""
     options = subject.options
     by_variable = {option.variable: option for option in options.values()}
     found = []
@@ -291,7 +291,7 @@ def option_findings(subject: Subject) -> list[Finding]:
                 Finding(
                     "warn",
                     "option",
-                    f"{name}={value} was not taken; {shown(by_variable[name])} is in force",
+                    f"{name}={value} was not accepted; {shown(by_variable[name])} is in force",
                     range_of(by_variable[name]),
                 )
             )
@@ -306,7 +306,7 @@ def option_findings(subject: Subject) -> list[Finding]:
                 )
             )
     if options and not found:
-        found.append(Finding("ok", "options", "all have their defaults"))
+        found.append(Finding("ok", "options", "all have their default values"))
     return found
 
 
@@ -318,7 +318,7 @@ def range_of(option: Option) -> str:
 
 ORIGINS = {
     "default": "the default",
-    "system": "what the system allows the process",
+    "system": "the system's limit for the process",
     "preset": "the preset",
     "symbol": "the program (hak_conf)",
     "conf": "HAKMEM_CONF",
@@ -328,7 +328,7 @@ ORIGINS = {
 
 
 def default_of(option: Option) -> str:
-    """Values that are words have a default that is one; it is not known from outside."""
+    """The default as text; for options whose values are words it is not known from outside."""
     return "" if option.kind in ("preset", "stats") else f"default {shown(option, option.standard)}; "
 
 
@@ -362,9 +362,9 @@ def capacities(subject: Subject) -> list[Finding]:
             Finding(
                 "ok",
                 "capacities",
-                "no class has grown to its most blocks yet"
+                "no class has grown to its largest capacity yet"
                 if not reached
-                else f"{counted(len(reached), 'class')} grown to the most blocks ({', '.join(reached[:3])}"
+                else f"{counted(len(reached), 'class')} grown to the largest capacity ({', '.join(reached[:3])}"
                 + (", ...)" if len(reached) > 3 else ")"),
             )
         )
@@ -374,7 +374,7 @@ def capacities(subject: Subject) -> list[Finding]:
                 "warn",
                 "capacities",
                 "the thread cache of C0..C7 is off: every small request is slow",
-                "Leave HAKMEM_TINY_UNIFIED_CACHE out, unless this is an experiment.",
+                "Unset HAKMEM_TINY_UNIFIED_CACHE, unless this is an experiment.",
             )
         )
     if "stats" in options and options["stats"].word == "exact":
@@ -390,18 +390,18 @@ def capacities(subject: Subject) -> list[Finding]:
 
 
 def profile(subject: Subject) -> list[Finding]:
-    """A heap profile costs time at each sample, and whoever switched it on may have gone."""
+    """A heap profile costs time for each sample, and may have been left on by accident."""
     if subject.live is None or not subject.live.is_profiled:
         return []
     option = subject.options.get("profile")
     if option is not None and option.origin != "default" and option.word != "ready":
-        return [Finding("ok", "profile", "a heap profile is on, as the option profile says")]
+        return [Finding("ok", "profile", "a heap profile is on, by the option profile")]
     return [
         Finding(
             "warn",
             "profile",
-            "a heap profile is on, which was switched on while the process ran",
-            f"hakmem profile {subject.pid} --off ends it.",
+            "a heap profile is on, started while the process ran",
+            f"hakmem profile {subject.pid} --off stops it.",
         )
     ]
 
@@ -420,14 +420,14 @@ def huge_pages(subject: Subject) -> list[Finding]:
     if setting is None:
         return [Finding("ok", "huge pages", "this kernel has no transparent huge pages")]
     status = process.kilobytes(subject.pid, "AnonHugePages")
-    taken = f"; {in_bytes(status)} of the process are in them" if status else ""
+    taken = f"; {in_bytes(status)} of the process use them" if status else ""
     if setting == "always":
         return [
             Finding(
                 "warn",
                 "huge pages",
                 f"transparent huge pages: always{taken}; small heaps may take more memory",
-                "For programs that should stay small: madvise in /sys/kernel/mm/transparent_hugepage/enabled.",
+                "To save memory: write madvise to /sys/kernel/mm/transparent_hugepage/enabled.",
             )
         ]
     return [Finding("ok", "huge pages", f"transparent huge pages: {setting}{taken}")]
@@ -494,7 +494,7 @@ def control_group(subject: Subject) -> list[Finding]:
 
 
 def of_groups(folders: Iterable[Path]) -> list[Finding]:
-    """The limits of a group and of those above it, each with what is in use there."""
+    """The limits of a group and of those above it, each with the memory in use there."""
     found: list[Finding] = []
     for folder in folders:
         for name in ("memory.max", "memory.high"):

@@ -1,6 +1,6 @@
-"""Hardened blocks, sampled blocks and blocks of no bytes: whether what guards them is whole, and what they tell.
+"""Hardened blocks, sampled blocks and blocks of size 0: whether their seals and slack are intact, and their records.
 
-The arithmetic of seals is that of src/harden/harden.h; all numbers in it are the library's own."""
+The arithmetic of seals is that of the library's hardened mode; it takes all its constants from the running library."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from hakmem_lab.terminal.errors import LabError
 
 WORD = 8
 UNREAD = "its bytes cannot be read here"
-BROKEN = "its seal is broken: something was written behind the block, or over all of it"
-NOT_SEALED = "its seal is not there, and its page is all zeros: the dump left it out, or its thread was just sealing it"
-NOT_CLEAR = "it is not clear: it was written after it was freed"
+BROKEN = "its seal is broken: something was written past its end, or over all of it"
+NOT_SEALED = (
+    "its seal is missing, and its page is all zeros: the dump left the page out, or its thread was sealing it just then"
+)
+NOT_CLEAR = "it is not cleared: it was written to after it was freed"
 
 
 class Hardened:
-    """HAKMEM_HARDEN of a process, as it was when the process was looked at."""
+    """The hardened mode of a process at the time of the look."""
 
     def __init__(self, allocator: Allocator) -> None:
         self.memory, self.number = allocator.memory, allocator.number
@@ -50,7 +52,7 @@ class Hardened:
         return self.number["seal_shift"]
 
     def _slack_is_whole(self, block: int, asked: int, end: int) -> bool:
-        """From the end of the request on as far as it is checked: a 0, then the secret pattern."""
+        """Whether the checked bytes after the request are whole: a 0, then the secret pattern."""
         at = asked & ~(WORD - 1)
         stop = min(end, at + self.number["seal_checked"])
         if asked == end:
@@ -63,7 +65,7 @@ class Hardened:
         return wrong == 0 and found[WORD:] == rest
 
     def sealed(self, area: AddressRange, index: int) -> AddressRange:
-        """A block in use, with what its seal says."""
+        """A live block with the findings on its seal."""
         end = self.room[index] - self.number["seal_size"]
         found = self.memory.read_if_there(area.start + end, WORD)
         if not self.canary or found is None:
@@ -75,7 +77,7 @@ class Hardened:
         return self._of(area, end - slack, end)
 
     def sealed_huge(self, area: AddressRange) -> AddressRange:
-        """The same of a huge block, which ends with its size and a seal of that."""
+        """The same for a huge block, which ends with its size and a seal of it."""
         end = area.end - area.start - self.number["seal_huge"]
         words = self.memory.read_if_there(area.start + end, 2 * WORD)
         if words is None:
@@ -94,9 +96,7 @@ class Hardened:
         except LabError:
             return area.noting(UNREAD)
         said = (
-            "its seal and its slack are whole"
-            if whole
-            else "its slack is not whole: something was written past its end"
+            "its seal and its slack are intact" if whole else "its slack is damaged: something was written past its end"
         )
         return AddressRange(**{**vars(area), "asked": asked}).noting(said)
 
@@ -105,12 +105,12 @@ class Hardened:
         return NOT_SEALED if page is not None and not any(page) else BROKEN
 
     def mark(self, area: AddressRange, index: int) -> int | None:
-        """The last word, where a free block has its mark."""
+        """The last word, which holds the mark of a free block."""
         found = self.memory.read_if_there(area.start + self.room[index] - WORD, WORD)
         return None if found is None else int.from_bytes(found, "little")
 
     def clear(self, area: AddressRange, index: int) -> AddressRange:
-        """A free block, which is zeros before its mark if free blocks are cleared (harden: zero)."""
+        """A free block; if free blocks are cleared (harden: zero), it is zeros up to its mark."""
         if not self.zero:
             return area
         found = self.memory.read_if_there(area.start, self.room[index])
@@ -120,7 +120,7 @@ class Hardened:
 
 
 class Guarded:
-    """The two ranges before the window: sampled blocks, and hardened mode's blocks of no bytes."""
+    """The two ranges before the window: sampled blocks, and hardened mode's blocks of size 0."""
 
     def __init__(self, allocator: Allocator) -> None:
         self.allocator, self.memory, self.number = allocator, allocator.memory, allocator.number
@@ -167,7 +167,7 @@ class Guarded:
             )
         end = start + n["sample_step"]
         first = max(block + size, pages + page_bytes)
-        return AddressRange(first, end, "guard", notes=(f"behind a sampled block of {size} bytes at {block:#x}",))
+        return AddressRange(first, end, "guard", notes=(f"after a sampled block of {size} bytes at {block:#x}",))
 
     def _sampled_block(self, row: bytes, block: int, size: int, state: int) -> AddressRange:
         n = self.number
@@ -175,7 +175,7 @@ class Guarded:
         area = AddressRange(block, block + size, "live" if live else "freed", kind="sampled", size=size, asked=size)
         area = area.noting(*self._event(row, "allocated"))
         if not live:
-            return area.noting(*self._event(row, "freed"), "its pages are gone: what touches it faults")
+            return area.noting(*self._event(row, "freed"), "its pages are inaccessible: an access to it faults")
         return area.noting(self._slack(row, block, size))
 
     def _slack(self, row: bytes, block: int, size: int) -> str:
@@ -183,14 +183,14 @@ class Guarded:
         pages, page_bytes = (struct.unpack_from("=Q", row, n["place_" + name])[0] for name in ("pages", "page_bytes"))
         most, byte = n["sample_slack_most"], bytes([n["sample_slack"]])
         before, behind = min(block - pages, most), min(pages + page_bytes - block - size, most)
-        sides = (("before", block - before, before), ("behind", block + size, behind))
+        sides = (("before it", block - before, before), ("past its end", block + size, behind))
         for side, at, length in sides:
             found = self.memory.read_if_there(at, length)
             if found is None:
                 return "its slack cannot be read here"
             if found != byte * length:
-                return f"its slack is not whole: something was written {side} it"
-        return "its slack is whole"
+                return f"its slack is damaged: something was written {side}"
+        return "its slack is intact"
 
     def _event(self, row: bytes, name: str) -> list[str]:
         n = self.number

@@ -1,4 +1,4 @@
-"""Who holds a free block that is not in its span: the stacks of the threads' caches, outboxes, quarantines."""
+"""Which heap holds a free block that is not in its span: the stacks of caches, the outboxes, the quarantines."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from hakmem_lab.inspect.live import WHOLE_WORD, Allocator
 
-Held = dict[int, int]  # by a block's address the heap that has it
+Held = dict[int, int]  # the heap that holds a block, by the block's address
 
 
 @dataclass(frozen=True)
 class Heap:
-    """One heap and whose it is."""
+    """One heap, its state and its thread."""
 
     id: int
     state: str  # "active", "parked", "lost", or "new"
@@ -29,7 +29,7 @@ class Heap:
 
 
 class HeapContents:
-    """All heaps of an allocator, and what lies in them."""
+    """All heaps of an allocator, and the free blocks in them."""
 
     def __init__(self, allocator: Allocator) -> None:
         self.allocator = allocator
@@ -52,14 +52,14 @@ class HeapContents:
         ]
 
     def heap(self, heap: int) -> Heap | None:
-        """None when there is none of that number."""
+        """The heap with this number; None if there is none."""
         if not 0 < heap <= self.last:
             return None
         n, at = self.number, self.address_of(heap)
         states = {n["state_active"]: "active", n["state_parked"]: "parked", n["state_unusable"]: "lost by a fork"}
         state = self.memory.half(at + n["heap_state"])
         lock = self.memory.half(at + n["heap_lock"])
-        busy = "entered by another thread" if lock & n["lock_sweeper"] else "inside a slow path"
+        busy = "locked by another thread" if lock & n["lock_sweeper"] else "inside a slow path"
         return Heap(
             heap,
             states.get(state, "new"),
@@ -68,8 +68,7 @@ class HeapContents:
         )
 
     def _threads(self) -> dict[int, int]:
-        """By heap the thread whose it is, where the thread pointers are known: a heap is at the sentinel plus the word
-        that the thread has."""
+        """The thread of each heap, if thread pointers are known: a heap lies at the sentinel plus the thread's word."""
         allocator, n = self.allocator, self.number
         found = {}
         for thread, pointer in allocator.threads().items():
@@ -84,7 +83,7 @@ class HeapContents:
     # --- what lies in them ----------------------------------------------------------------------------------------
 
     def in_stacks(self, index: int) -> Held:
-        """The blocks of a class that are ready in caches: the live part of each real stack, without marks (NULLs)."""
+        """The cached blocks of a class: the used part of each real stack, without NULLs."""
         if index not in self._in_stacks:
             found: Held = {}
             for heap in self.ids():
@@ -108,7 +107,7 @@ class HeapContents:
         return memory.words(bottom, count) if bottom and 0 < count <= ceiling else ()
 
     def in_outboxes(self) -> Held:
-        """The blocks that were freed for other heaps and have not been published."""
+        """The blocks that were freed for other heaps and are not yet published."""
         if self._in_outboxes is None:
             self._in_outboxes = {}
             n = self.number
@@ -132,7 +131,7 @@ class HeapContents:
         return struct.unpack_from(f"={count - taken}Q", row, n["bucket_list"] + 8 * taken)
 
     def in_quarantines(self) -> Held:
-        """Hardened mode: the blocks that wait before they may be used again."""
+        """Hardened mode: the blocks that wait before they are reused."""
         if self._in_quarantines is None:
             found: Held = {}
             n, memory = self.number, self.memory

@@ -1,8 +1,8 @@
-"""The ledger of resident memory from outside: which bytes of a process lie where, and what they are to the allocator.
+"""The ledger of resident memory from outside: what each resident byte of a process is to the allocator.
 
-Resident pages come from /proc/PID/pagemap, what a slab is from the library's owner map, both read while the process
-runs. A span's resident bytes are divided by the books: as many as blocks in the program's hands and in caches have are
-theirs, the rest is free. The library's own ledger (HAKMEM_STATS_LEDGER=1) looks at each block instead."""
+Resident pages come from /proc/PID/pagemap, the use of each slab from the library's owner map, both read while the
+process runs. A span's resident bytes are divided by its counters: the bytes of live and of cached blocks count as
+theirs, the rest as free. The library's own ledger (HAKMEM_STATS_LEDGER=1) looks at each block instead."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hakmem_lab.target import process
 from hakmem_lab.terminal.errors import LabError
 
 PRESENT = np.uint64(1 << 63)
-MOST_BYTES = 64 << 30  # of a heap; beyond it a look at every page takes too long
+MOST_BYTES = 64 << 30  # of a heap; in a larger one, looking at every page takes too long
 CHUNK = 1 << 20  # entries of pagemap at once
 
 
 def resident_pages(live: Live, start: int, end: int, page: int) -> Any:
-    """One truth per page of [start, end)."""
+    """Whether each page of [start, end) is resident."""
     found = []
     try:
         with (process.folder(live.pid) / "pagemap").open("rb", buffering=0) as file:
@@ -33,12 +33,12 @@ def resident_pages(live: Live, start: int, end: int, page: int) -> Any:
     except PermissionError:
         raise process.refusal(live.pid) from None
     except (FileNotFoundError, ProcessLookupError):
-        raise LabError(f"process {live.pid} has ended", "Start it again, and look while it runs.") from None
+        raise LabError(f"process {live.pid} has ended", "Start it again, and repeat this while it runs.") from None
     return np.concatenate(found) if found else np.zeros(0, bool)
 
 
 def slab_residents(live: Live, supers: int, maps: list[process.Mapping]) -> Any:
-    """Resident bytes of each slab of the window."""
+    """The resident bytes of each slab of the window."""
     page, slab = process_page(), 1 << live.number["slab_shift"]
     base, size = live.root["window"], supers << live.number["super_shift"]
     pages = np.zeros(size // page, bool)
@@ -56,14 +56,14 @@ def process_page() -> int:
 
 
 def slab_classes(live: Allocator, slabs: int) -> tuple[Any, Any]:
-    """Of each slab its owner word, and the class of the span that it lies in (-1: none)."""
+    """The owner word of each slab, and the class of its span (-1: none)."""
     n = live.number
     rows = np.frombuffer(live.memory.read(live.root["map"], n["map_stride"] * slabs), np.uint8)
     at = n["map_owner"]
     words = np.ascontiguousarray(rows.reshape(slabs, n["map_stride"])[:, at : at + 4]).view(np.uint32)[:, 0]
     code = (words & np.uint32((1 << n["class_offset_bits"]) - 1)).astype(np.int64) // n["class_offset_unit"]
     classes = np.where((words != 0) & (code < n["class_count"]), code, -1)
-    # The inner slabs of a span of one block have a code of their own; they belong to the slab before them.
+    # The inner slabs of a single-block span have their own code; they belong to the slab before them.
     inner = (words != 0) & (code >= n["class_count"])
     places = np.where(inner, 0, np.arange(slabs))
     return words, np.where(inner, classes[np.maximum.accumulate(places)], classes)
@@ -77,8 +77,8 @@ def super_kinds(live: Allocator, supers: int) -> Any:
 
 
 def add(live: Live, snapshot: dict[str, Any]) -> bool:
-    """Adds the group `ledger` to a snapshot of the same process, and `pinned` to its classes; False when the heap
-    is too large for a look at every page."""
+    """Adds the group `ledger` to a snapshot of the same process, and `pinned` to its classes; False if the heap is
+    too large to look at every page."""
     n = live.number
     per_super = 1 << n["super_shift"] - n["slab_shift"]
     maps = process.mappings(live.pid, resident=True)
@@ -103,7 +103,7 @@ def add(live: Live, snapshot: dict[str, Any]) -> bool:
         ledger["free_in_slabs"] += lying - taken
         row["pinned"] = lying - taken if row["live"] else 0
     huge = (kinds == n["kind_huge"]) | (kinds == n["kind_huge_tail"])
-    # The first slab of a run says whether a block is there, or the run waits for the thread that has freed it.
+    # The first slab of a run tells whether it holds a live block or waits for the thread that freed it.
     firsts = (kinds == n["kind_huge"]) & (np.arange(len(kinds)) % per_super == 0)
     run = np.maximum.accumulate(np.where(firsts, np.arange(len(kinds)), 0))
     waits = huge & (words[run] == 0)

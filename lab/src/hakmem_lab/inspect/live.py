@@ -1,7 +1,7 @@
-"""HAKMEM in a process, read from outside: include/hakmem_live.h of the library. core.py finds it in a core dump.
+"""HAKMEM in a process, read from outside through include/hakmem_live.h. core.py does the same for a core dump.
 
-Nothing about the library's insides is written down here but the rules by which some figures follow from others
-(docs/statistics.md): the running library itself says where its counters lie."""
+The running library itself says where its counters lie. This module knows only the rules by which some figures follow
+from others (docs/statistics.md)."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ Rows = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class NotHakmem(LabError):
-    """The process can be read, and there is no HAKMEM in it."""
+    """The process can be read, but does not run on HAKMEM."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a figure comes from."""
+    """The source of a figure."""
 
     kind: int
     root: int
@@ -53,7 +53,7 @@ class Place:
 
 
 def candidates(pid: int) -> list[tuple[Path, process.Mapping]]:
-    """The mapped files that may hold the library, those first that are called so, each with its lowest mapping."""
+    """The mapped files that may hold the library, each with its lowest mapping; those with its name come first."""
     first: dict[str, process.Mapping] = {}
     for mapping in process.mappings(pid):
         if mapping.path.startswith("/") and mapping.inode and mapping.offset == 0:
@@ -63,7 +63,7 @@ def candidates(pid: int) -> list[tuple[Path, process.Mapping]]:
 
 
 def opened(pid: int, mapping: process.Mapping) -> Path:
-    """The mapped file itself, even when it has been deleted or replaced since, where the kernel gives it."""
+    """The mapped file itself, even if it was deleted or replaced since, as far as the kernel gives access to it."""
     itself = process.folder(pid) / "map_files" / f"{mapping.start:x}-{mapping.end:x}"
     try:
         with itself.open("rb"):
@@ -73,21 +73,21 @@ def opened(pid: int, mapping: process.Mapping) -> Path:
 
 
 class Allocator(ABC):
-    """HAKMEM in the memory of a process, wherever that is read from."""
+    """HAKMEM in the memory of a process, running or dead."""
 
     def __init__(self, memory: Reader, name: str, pid: int) -> None:
         self.memory = memory
-        self.name = name  # of what is looked at, for messages
+        self.name = name  # of the process or core, for messages
         self.pid = pid
 
     @property
     @abstractmethod
     def page(self) -> int:
-        """Bytes of a page of the process."""
+        """The page size of the process."""
 
     @abstractmethod
     def metadata_bytes(self) -> int:
-        """Mapped for the library's tables."""
+        """Bytes mapped for the library's tables."""
 
     @abstractmethod
     def of_the_kernel(self) -> dict[str, int]:
@@ -95,14 +95,14 @@ class Allocator(ABC):
 
     @abstractmethod
     def mapped_files(self) -> list[tuple[int, int, str]]:
-        """Start, end and name of every mapping that has a name, by address."""
+        """Start, end and name of every named mapping, by address."""
 
     def file_at(self, address: int) -> str:
-        """The file that is mapped there, or another name of the mapping; empty: there is none, or it has no name."""
+        """The name of the mapping at an address, mostly a file; empty if there is none."""
         return next((name for start, end, name in self.mapped_files() if start <= address < end), "")
 
     def code_at(self, address: int) -> str:
-        """The same with the distance from the file's first mapping, as addr2line -e takes it."""
+        """The same with the offset from the file's first mapping, as addr2line -e takes it."""
         name = self.file_at(address)
         first = next((start for start, _, each in self.mapped_files() if each == name), address)
         return f"{name}+{address - first:#x}" if name else ""
@@ -114,11 +114,11 @@ class Allocator(ABC):
 
     @abstractmethod
     def threads(self) -> dict[int, int]:
-        """By thread id the thread pointers, as far as they are known."""
+        """Thread pointers by thread id, as far as they are known."""
 
     def _read_tables(self, address: int) -> None:
-        """Everything that `hak_live` at this address leads to. Where the tables are not what they should be, a
-        ValueError or a struct.error."""
+        """Reads everything that `hak_live` at this address leads to; a ValueError or a struct.error if the tables are
+        not as expected."""
         memory = self.memory
         _, _, size, count = struct.unpack("=4I", memory.read(address, 16))
         roots = memory.words(address + 16, min(count, (size - 16) // 8))
@@ -210,7 +210,7 @@ class Allocator(ABC):
     # --- figures --------------------------------------------------------------------------------------------------
 
     def _heaps(self) -> Rows:
-        """The heaps that are in use, one row of bytes each."""
+        """The heaps in use, one row of bytes each."""
         n = self.number
         last = self.memory.half(self.root["heap_last"])
         found = []
@@ -228,7 +228,7 @@ class Allocator(ABC):
         return np.ascontiguousarray(heaps[:, at[:, None] + np.arange(size)]).view(dtype)[:, :, 0]
 
     def _cached(self, heaps: Rows) -> Any:
-        """Blocks in the stacks, by class: top - bottom of the real record, as hak__cache_count counts them."""
+        """Blocks in the stacks, by class: top - bottom of the real bin, as the library counts them."""
         n = self.number
         at = n["heap_bins"] + n["bin_top"] + n["bin_stride"] * np.arange(n["class_count"])
         visible = np.ascontiguousarray(heaps[:, at[:, None] + np.arange(8)]).view(np.int64)[:, :, 0]
@@ -240,7 +240,7 @@ class Allocator(ABC):
         return np.where((bottom != 0) & (count >= 0) & (count <= ceiling), count, 0).sum(axis=0)
 
     def blocks_of(self, heaps: Rows) -> tuple[Any, Any]:
-        """(blocks in the program's hands, cached ones) of all classes, as src/own/figures.c counts them."""
+        """(live blocks, cached blocks) of all classes, as the library counts them for user heaps."""
         refilled, drained, collected = (
             self._class_words(heaps, self.columns[name].offset).sum(axis=0).astype(np.int64)
             for name in ("refilled", "drained", "collected")
@@ -249,7 +249,7 @@ class Allocator(ABC):
         return np.maximum(refilled - drained - collected - cached, 0), cached
 
     def _outbox(self, heaps: Rows) -> Any:
-        """Blocks on their way to other heaps, by class: the owner map says of which class a bucket's slab is."""
+        """Blocks in outboxes, by class: the owner map tells the class of a bucket's slab."""
         n = self.number
         found = np.zeros(n["class_count"], dtype=np.int64)
         base = n["heap_outbox"] + n["bucket_stride"] * np.arange(n["bucket_count"])
@@ -270,7 +270,7 @@ class Allocator(ABC):
         return found
 
     def _quarantined(self, heaps: Rows) -> Any:
-        """Hardened mode: blocks that wait before they may be used again, by class; they count as cached."""
+        """Hardened mode: blocks that wait before they are reused, by class; they count as cached."""
         n = self.number
         found = np.zeros(n["class_count"], dtype=np.int64)
         if "heap_quarantine" not in n:
@@ -292,7 +292,7 @@ class Allocator(ABC):
         return found
 
     def class_of(self, word: int) -> int:
-        """The class that an owner word names; not below class_count when it names none."""
+        """The class that an owner word names; at least class_count if it names none."""
         return (word & (1 << self.number["class_offset_bits"]) - 1) // self.number["class_offset_unit"]
 
     def class_table(self, field: str, dtype: Any) -> Any:
@@ -329,7 +329,8 @@ class Allocator(ABC):
             "calls_free": columns["frees"].sum(),
             "bytes_live": (columns["live"] * size).sum(),
             "bytes_cached": ((columns["cached"] + columns["outbox"]) * size).sum(),
-            "bytes_spans": held.sum() << np.uint64(n["slab_shift"]),  # a sum modulo 2^64: one heap's may be below 0
+            "bytes_spans": held.sum()
+            << np.uint64(n["slab_shift"]),  # a sum modulo 2^64: a single heap's figure may be below 0
             "bytes_metadata": self.metadata_bytes(),
             "total_refilled": columns["refilled"].sum(),
             "total_drained": (columns["drained"] + columns["collected"]).sum(),
@@ -339,7 +340,7 @@ class Allocator(ABC):
         return {name: int(value) for name, value in (found | self.of_the_kernel()).items()}
 
     def snapshot(self) -> dict[str, Any]:
-        """The figures of the moment in the form of HAKMEM_STATS=json, without the ledger (ledger.py adds one)."""
+        """The current figures in the form of HAKMEM_STATS=json, without the ledger, which ledger.py adds."""
         options = self.options()
         exact = "stats" in options and options["stats"].value == STATS_EXACT
         heaps = self._heaps()
@@ -380,7 +381,7 @@ class Allocator(ABC):
         return found
 
     def capacities(self) -> list[tuple[int, int, int]]:
-        """(size, largest capacity now, ceiling) of each class: blocks that a thread may cache."""
+        """(size, largest current capacity, ceiling) of each class, in blocks that a thread may cache."""
         heaps = self._heaps()
         if len(heaps) == 0:
             return []
@@ -399,7 +400,9 @@ class Live(Allocator):
         try:
             self._read_tables(address)
         except (ValueError, struct.error):
-            raise LabError(f"{self.name}: the library's tables are short", "Rebuild the library and the lab.") from None
+            raise LabError(
+                f"{self.name}: the library's tables are truncated", "Rebuild the library and the lab."
+            ) from None
 
     def _find(self) -> tuple[str, int]:
         """The file with the library in it, and the address of hak_live."""
@@ -414,7 +417,7 @@ class Live(Allocator):
                 return mapping.path, bias + offset
             if magic == MAGIC:
                 raise LabError(
-                    f"process {self.pid} runs a HAKMEM whose figures have version {version}; this lab reads {VERSION}",
+                    f"process {self.pid} runs a HAKMEM whose tables have version {version}; this lab reads {VERSION}",
                     "Use the lab that came with that library.",
                 )
             started = True
@@ -427,8 +430,8 @@ class Live(Allocator):
         ]
         if gone:
             raise LabError(
-                f"process {self.pid} runs on {gone[0].removesuffix(' (deleted)')}, which was deleted or replaced since",
-                "Only root can read such a file; or start the process again.",
+                f"process {self.pid} runs on {gone[0].removesuffix(' (deleted)')}, which has been deleted or replaced",
+                "Only root can read such a file. Restart the process, or run this as root.",
             )
         raise NotHakmem(
             f"process {self.pid} ({process.command(self.pid)[:60]}) does not run on HAKMEM",
@@ -455,4 +458,4 @@ class Live(Allocator):
         return [(each.start, each.end, each.path) for each in process.mappings(self.pid) if each.path]
 
     def threads(self) -> dict[int, int]:
-        return {}  # only a debugger that stops the process is told
+        return {}  # the kernel tells only a debugger that stops the process

@@ -1,4 +1,4 @@
-"""An HTTP server that answers with a running process's figures of the moment."""
+"""An HTTP server that serves a running process's current figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hakmem_lab.inspect.snapshots import Snapshot
 from hakmem_lab.target import process
 from hakmem_lab.terminal.errors import LabError
 
-WATCH_S = 0.5  # between two looks whether the process still lives
+WATCH_S = 0.5  # between two checks whether the process still runs
 
 
 def address(text: str) -> tuple[str, int]:
@@ -25,12 +25,13 @@ def address(text: str) -> tuple[str, int]:
 
 
 class Endpoint:
-    """Figures of one process.  At most one look at a time: each holds the process's maps."""
+    """The figures of one process. They are read by one request at a time, since the kernel locks the process's
+    mappings."""
 
     def __init__(self, pid: int, listen: str) -> None:
         self.pid = pid
         self._lock = threading.Lock()
-        self.look()  # what forbids it is said before anything listens
+        self.look()  # a missing permission is reported before the server listens
         try:
             self.server = ThreadingHTTPServer(address(listen), self._handler())
         except OSError as error:
@@ -50,7 +51,7 @@ class Endpoint:
             return snapshots.from_process(self.pid)
 
     def run(self) -> None:
-        """Serves until the process has ended."""
+        """Serves until the process ends."""
         threading.Thread(target=self._end_with_process, daemon=True).start()
         try:
             self.server.serve_forever(poll_interval=0.1)
@@ -63,7 +64,7 @@ class Endpoint:
         self.server.shutdown()
 
     def answer(self, path: str, accept: str) -> tuple[int, str, str]:
-        """(status, type, content) of a request."""
+        """(status, content type, content) for a request."""
         if path.partition("?")[0] not in ("/", "/metrics"):
             return 404, "text/plain; charset=utf-8", "The figures are at /metrics.\n"
         is_open = "application/openmetrics-text" in accept
@@ -87,6 +88,6 @@ class Endpoint:
                 self.wfile.write(packed)
 
             def log_message(self, *_: Any) -> None:
-                """A scrape every few seconds is nothing to tell."""
+                """Does not log the scrapes that come every few seconds."""
 
         return Handler

@@ -1,6 +1,6 @@
-"""A snapshot as OpenMetrics, under the names that HAKMEM_STATS=prom has (metrics.json, made from src/diag/stats.def).
+"""A snapshot as OpenMetrics, with the names of HAKMEM_STATS=prom (metrics.json, generated from the list of figures).
 
-A figure that this lab does not know, of a newer library, is left out: its type cannot be guessed."""
+Figures of a newer library that this lab does not know are left out, since their types cannot be guessed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Metric:
 
 @functools.cache
 def metrics() -> tuple[Metric, ...]:
-    """Every figure of the library, in its order."""
+    """All figures of the library, in its order."""
     content = importlib.resources.files("hakmem_lab.inspect").joinpath("metrics.json").read_text(encoding="utf-8")
     return tuple(Metric(**each) for each in json.loads(content))
 
@@ -74,14 +74,14 @@ def _histogram(name: str, found: Latency) -> Iterator[str]:
 
 
 def _family(name: str, type_: str, unit: str, words: str, is_open: bool, sample: str) -> list[str]:
-    """The head of a family: the older format has the samples' name in it, and no units."""
+    """The header of a family: in the older format it has the samples' name and no unit."""
     head = name if is_open else sample
     lines = [f"# TYPE {head} {type_}", f"# HELP {head} {words}"]
     return [lines[0], f"# UNIT {head} {unit}", lines[1]] if unit and is_open else lines
 
 
 def text(snapshot: Snapshot, is_open: bool = True) -> str:
-    """The whole page; is_open: OpenMetrics, else the text format that was before it."""
+    """The whole page; is_open: OpenMetrics, otherwise Prometheus' older text format."""
     lines: list[str] = []
     for metric in metrics():
         samples = _samples(snapshot, metric)

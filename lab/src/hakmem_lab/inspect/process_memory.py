@@ -1,5 +1,5 @@
-"""Reads another process's memory while it runs: process_vm_readv(2), which does not stop it. core.py reads a dead
-one's."""
+"""Reads another process's memory while it runs, by process_vm_readv(2), which does not stop it. core.py reads that of a
+dead process."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _CALL = _find_call()
 
 
 class Reader(ABC):
-    """Memory of a process, alive or not."""
+    """The memory of a process, running or dead."""
 
     @abstractmethod
     def read(self, address: int, size: int) -> bytes:
-        """`size` bytes at an address; a LabError when they cannot be had."""
+        """`size` bytes at an address; a LabError if they cannot be read."""
 
     def read_if_there(self, address: int, size: int) -> bytes | None:
-        """The same; None when they cannot be had."""
+        """The same; None if they cannot be read."""
         try:
             return self.read(address, size)
         except LabError:
@@ -59,7 +59,7 @@ class Reader(ABC):
         return struct.unpack(f"={count}Q", self.read(address, 8 * count))
 
     def text(self, address: int, most: int = 4096) -> str:
-        """The text that ends with a 0; it may lie at the end of what is mapped."""
+        """The string that ends with a 0; it may lie at the end of a mapping."""
         found = b""
         while b"\0" not in found and len(found) < most:
             at = address + len(found)
@@ -68,13 +68,13 @@ class Reader(ABC):
 
 
 class Memory(Reader):
-    """The memory of one process that runs."""
+    """The memory of a running process."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
 
     def read(self, address: int, size: int) -> bytes:
-        """`size` bytes at an address; a LabError when the process has ended, refuses, or has nothing there."""
+        """`size` bytes at an address; a LabError if the process has ended, may not be read, or has nothing there."""
         if size == 0:
             return b""
         buffer = ctypes.create_string_buffer(size)
@@ -94,8 +94,8 @@ class Memory(Reader):
         if code == errno.EPERM:
             raise process.refusal(self.pid)
         if code == errno.ESRCH or not process.exists(self.pid):
-            raise LabError(f"process {self.pid} has ended", "Start it again, and look while it runs.")
+            raise LabError(f"process {self.pid} has ended", "Start it again, and repeat this while it runs.")
         raise LabError(
             f"process {self.pid} has nothing at {address:#x}: {os.strerror(code)}",
-            "It may have started another program meanwhile; try again.",
+            "It may have executed another program meanwhile; try again.",
         )

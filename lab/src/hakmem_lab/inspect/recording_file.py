@@ -1,10 +1,10 @@
-"""A recording on disk: a whole look at times, between them what has changed since the look before.
+"""A recording on disk: a full sample now and then, and in between the changes since the previous sample.
 
-A look at a heap of 100 MiB weighs 50 kB, most of it the map of SuperSlabs.  Therefore only whole looks have the map,
-and the others are merge patches (RFC 7396) of the snapshot.  When the file has reached its bound, every second look is
-left out and looks are taken half as often, so that a recording of any length covers all of its program's life.
+A sample of a heap of 100 MiB takes 50 kB, most of it the map of SuperSlabs. Therefore only full samples have the map,
+and the others are merge patches (RFC 7396) of the snapshot. When the file reaches its maximum size, every second sample
+is removed and samples are taken half as often, so that a recording always covers the whole life of its program.
 
-The first line has room for what went wrong, so that it can be said even when the disk is full."""
+The first line has room for an error message, so that it can be written even if the disk is full."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from typing import Any
 
 WHOLE_EVERY = 64
 MOST_BYTES = 32 << 20
-HEAD_BYTES = 256  # within one block of every file system: written over in place, it needs no more space
+HEAD_BYTES = 256  # within one block of any file system: overwriting it in place needs no more space
 
 Document = dict[str, Any]
 
 
 def head(problem: str = "") -> bytes:
-    """The first line, always of the same length."""
+    """The first line, which always has the same length."""
     text = json.dumps({"problem": problem})
     while len(text) >= HEAD_BYTES:
         problem = problem[: len(problem) - 8]
@@ -31,7 +31,7 @@ def head(problem: str = "") -> bytes:
 
 
 def patch(before: Document, now: Document) -> Document:
-    """What makes `before` into `now`; null for what is gone."""
+    """The patch that turns `before` into `now`; null for entries that are gone."""
     found: Document = {name: None for name in before if name not in now}
     for name, value in now.items():
         old = before.get(name)
@@ -45,7 +45,7 @@ def patch(before: Document, now: Document) -> Document:
 
 
 def patched(before: Document, change: Document) -> Document:
-    """`before` with the changes."""
+    """`before` with the changes applied."""
     found = dict(before)
     for name, value in change.items():
         if value is None:
@@ -58,7 +58,7 @@ def patched(before: Document, change: Document) -> Document:
 
 
 def _by_size(snapshot: Document) -> Document:
-    """The snapshot without its map, the rows of its classes by size, so that a patch names those that changed."""
+    """The snapshot without its map and with its classes by size, so that a patch names only those that changed."""
     found = {name: value for name, value in snapshot.items() if name != "map"}
     found["classes"] = {str(row["size"]): row for row in snapshot.get("classes", [])}
     return found
@@ -69,7 +69,7 @@ def _in_rows(snapshot: Document) -> Document:
 
 
 def looks(lines: Iterable[Document]) -> Iterator[Document]:
-    """The looks of a recording, all of them whole; only those that were written whole have a map."""
+    """The samples of a recording, all completed; only those that were written in full have a map."""
     state: Document = {}
     for each in lines:
         if "snapshot" in each:
@@ -81,12 +81,12 @@ def looks(lines: Iterable[Document]) -> Iterator[Document]:
 
 
 class Recorder:
-    """Writes a recording whose first line is there already; an OSError of `add` leaves what was written before."""
+    """Writes a recording whose first line exists; an OSError in `add` leaves the earlier samples intact."""
 
     def __init__(self, path: Path, most: int = MOST_BYTES) -> None:
         self.path = path
         self.most = most
-        self.spread = 1  # so many times the interval asked for lies between two looks
+        self.spread = 1  # the requested interval is multiplied by it
         self._open()
 
     def _open(self) -> None:
@@ -97,11 +97,11 @@ class Recorder:
 
     @property
     def whole_next(self) -> bool:
-        """Whether the next look is written whole, and can have a map."""
+        """Whether the next sample is written in full and may have a map."""
         return self._since_whole >= WHOLE_EVERY
 
     def add(self, look: Document, anew: bool = False) -> None:
-        """A look with its pid, time and snapshot.  anew: it is the first one at a program."""
+        """Adds a sample with its pid, time and snapshot.  anew: it is the first one of a program."""
         self._add(look, anew)
         while self._length > self.most and self._thin():
             pass
@@ -131,9 +131,9 @@ class Recorder:
         self._length += len(data)
 
     def _thin(self) -> bool:
-        """Leaves out every second look; False when there are too few for that."""
+        """Removes every second sample; False if there are too few."""
         with self.path.open("rb") as file:
-            if sum(1 for _ in file) < 4:  # the first line, and two looks at most
+            if sum(1 for _ in file) < 4:  # the first line and at most two samples
                 return False
         beside = self.path.with_name(self.path.name + ".part")
         try:
@@ -150,14 +150,14 @@ class Recorder:
         return True
 
     def problem(self, said: str) -> None:
-        """Notes what went wrong."""
+        """Writes an error message into the first line."""
         self._file.seek(0)
         self._file.write(head(said))
         self._file.seek(self._length)
 
 
 def _half(lines: Iterable[Document], into: Path) -> Recorder:
-    """Every second look of a recording in a file of its own."""
+    """Writes every second sample of a recording into another file."""
     into.write_bytes(head())
     found, anew = Recorder(into), False
     for place, look in enumerate(looks(lines)):

@@ -1,4 +1,4 @@
-"""What `hakmem watch` shows: samples of a running process, and what has happened between them."""
+"""Samples of a running process, and the rates between two of them, for `hakmem watch` and recordings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Sample:
 
 
 class Sampler:
-    """Samples of one process, the last two and the sizes over time."""
+    """Takes samples of one process; keeps the last two, and the sizes over time."""
 
     def __init__(self, pid: int, with_map: bool = False) -> None:
         self.with_map = with_map
@@ -72,7 +72,7 @@ class Sampler:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """One sample with its rates per second; rates are missing in the first one."""
+        """One sample with its rates per second, which the first one lacks."""
         found, rates = self.as_look(), self.rates()
         if rates is not None:
             found |= {"seconds": rates.seconds, "rates": rates.document(self.now.snapshot)}
@@ -81,7 +81,7 @@ class Sampler:
     # --- for people -----------------------------------------------------------------------------------------------
 
     def frame(self, rows: int) -> RenderableType:
-        """Everything at once, with at most so many rows of classes."""
+        """The whole view, with at most `rows` classes."""
         snapshot, rates = self.now.snapshot, self.rates()
         title = Text(f"{self.command[:60]}", "bold").append(
             f"   pid {self.live.pid}   HAKMEM {self.live.version}   threads' heaps "
@@ -145,6 +145,6 @@ class Sampler:
 
 
 def line_of(sizes: list[int]) -> str:
-    """A line of blocks, the largest size at full height."""
+    """A line of bars; the largest size has full height."""
     most = max(sizes)
     return "".join(LEVELS[(len(LEVELS) - 1) * size // most] if most else LEVELS[0] for size in sizes)

@@ -1,7 +1,7 @@
 """The map of SuperSlabs in a running process: which slabs are used, by blocks of which size, and how full they are.
 
-Read from outside while the process runs, so that a span may change between two looks at it; what cannot be (a span
-that is longer than its SuperSlab, more blocks used than it has) is left out."""
+It is read from outside while the process runs, so a span may change during the look. Impossible rows (a span longer
+than its SuperSlab, more used blocks than it has) are left out."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hakmem_lab.inspect.arrays import np
 from hakmem_lab.inspect.live import Allocator
 
 KINDS = ("free", "in_slabs", "huge", "huge_tail", "hole")
-MOST_SUPERS = 4096  # 8 GiB; beyond it a map says little, and its descriptors are megabytes
+MOST_SUPERS = 4096  # 8 GiB; a larger map shows little, and its descriptors are megabytes
 
 
 def superslabs(live: Allocator) -> list[dict[str, Any]]:
-    """One row per SuperSlab up to the frontier: kind, slabs, and its spans as [first slab, slabs, block size, blocks in
-    the program's hands or in caches, blocks]; `dirty`: unused slabs that may hold old data."""
+    """One row per SuperSlab up to the frontier: kind, slabs, and its spans as [first slab, slabs, block size, live or
+    cached blocks, all blocks]; `dirty`: unused slabs that may hold old data."""
     n = live.number
     supers = min(live.memory.word(live.root["frontier"]), MOST_SUPERS)
     if supers == 0 or "span_stride" not in n or "spans" not in live.root:
@@ -41,7 +41,7 @@ def superslabs(live: Allocator) -> list[dict[str, Any]]:
 
 
 def _masks(live: Allocator, supers: int) -> Any:
-    """Of each SuperSlab its word: unused slabs in the lower half, those with old data in the upper."""
+    """The word of each SuperSlab: its unused slabs in the lower half, those with old data in the upper."""
     n = live.number
     rows = np.frombuffer(live.memory.read(live.root["supers"], supers * n["super_stride"]), np.uint8)
     at = n["super_slabs"]

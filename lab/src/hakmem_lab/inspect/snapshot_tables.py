@@ -26,7 +26,7 @@ COLOURS = {
     "not_ours": "bright_black",
 }
 MEANINGS = {
-    "live": "in the program's hands",
+    "live": "live blocks",
     "huge": "huge blocks (> 1 MiB)",
     "cached": "ready in threads' caches",
     "free_in_slabs": "free blocks in used slabs",
@@ -35,7 +35,7 @@ MEANINGS = {
     "metadata": "the library's tables",
     "not_ours": "code, stacks, other mappings",
 }
-# Of classes: what moves. Of groups: what is counted and worth a rate.
+# The columns of classes and the figures of groups that are shown as rates.
 CLASS_RATES = ("misses", "refilled", "drained", "collected", "mallocs", "frees")
 FIGURE_RATES = {
     "remote": ("frees", "published", "lock_waits"),
@@ -55,7 +55,7 @@ MARKS = {"free": "free", "huge": "huge", "huge_tail": "huge, goes on", "hole": "
 
 
 def superslab_map(snapshot: Snapshot) -> RenderableType | None:
-    """A line per SuperSlab, a character per slab: how full it is, . unused."""
+    """A line per SuperSlab with a character per slab: how full it is; `.` is unused."""
     if not snapshot.map:
         return None
     table = Table(title="SuperSlabs (a character per slab: how full; . unused)", title_justify="left", box=None)
@@ -79,7 +79,7 @@ def is_bytes(group: str, name: str) -> bool:
 
 
 def shares(sizes: Iterable[int], width: int) -> list[int]:
-    """Whole numbers that add up to width, as near to the sizes' shares as they can be (largest remainders)."""
+    """Integers that add up to width and are closest to the sizes' shares (largest remainders)."""
     values = list(sizes)
     total = sum(values)
     if total == 0:
@@ -99,7 +99,7 @@ def bar(parts: dict[str, int], width: int = BAR_WIDTH) -> Text:
 
 
 def ledger(snapshot: Snapshot) -> RenderableType | None:
-    """The bar, a line per part, and their sum beside the kernel's figure."""
+    """The bar, one line per part, and their sum beside the kernel's figure."""
     parts = snapshot.parts
     if not parts:
         return None
@@ -117,13 +117,13 @@ def ledger(snapshot: Snapshot) -> RenderableType | None:
     table.add_row("  sum", in_bytes(total), "100.0 %", beside, end_section=True)
     title = Text("Resident memory", "bold")
     if snapshot.by_books:
-        title.append("  (from outside: free blocks by the books, ends of slabs among them)", "dim")
+        title.append("  (from outside: free blocks by the counters, ends of slabs among them)", "dim")
     return Group(title, bar(parts), table)
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What has happened since an earlier snapshot of the same process, per second."""
+    """Rates per second since an earlier snapshot of the same process."""
 
     former: Snapshot
     seconds: float
@@ -137,7 +137,7 @@ class Rates:
         return max(now - before, 0) / self.seconds
 
     def document(self, snapshot: Snapshot) -> dict[str, Any]:
-        """All rates until this snapshot, for machines."""
+        """All rates up to this snapshot, for JSON."""
         found: dict[str, Any] = {
             "classes": [
                 {"size": row["size"], **{name: self.of_class(row, name) for name in CLASS_RATES if name in row}}
@@ -155,7 +155,7 @@ def percent(share: float | None) -> str:
 
 
 def class_columns(snapshot: Snapshot) -> list[str]:
-    """The columns of all rows in the first row's order, then those that only others have."""
+    """The columns of all rows: the first row's in its order, then the others."""
     seen: dict[str, None] = {}
     for row in snapshot.classes:
         seen.update(dict.fromkeys(row))
@@ -177,7 +177,7 @@ def classes(snapshot: Snapshot) -> RenderableType:
 
 
 def groups(snapshot: Snapshot) -> RenderableType:
-    """Every group but the ledger, a line each; whatever a newer library has more is among them."""
+    """One line for every group but the ledger, including groups of a newer library."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -202,15 +202,13 @@ def numbers_table(title: str, names: Iterable[str]) -> Table:
 
 
 def own_heaps(snapshot: Snapshot, most: int = MOST_HEAPS) -> RenderableType | None:
-    """The heaps that the program has made, those with most memory first."""
+    """The user heaps, those with the most memory first."""
     if not snapshot.heaps:
         return None
     found = sorted(snapshot.heaps, key=lambda each: (-each.used_bytes, each.serial))
     beyond = f", the largest {most} of {number(len(found))}" if len(found) > most else ""
     names = ["used", "most", "live", "blocks", "cached", "limit", "refused"]
-    table = Table(
-        title=f"Heaps of the program's own{beyond}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
-    )
+    table = Table(title=f"User heaps{beyond}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     table.add_column("serial", justify="right", no_wrap=True)
     table.add_column("name")
     for name in names:
@@ -224,7 +222,7 @@ def own_heaps(snapshot: Snapshot, most: int = MOST_HEAPS) -> RenderableType | No
 
 
 def latencies(snapshot: Snapshot) -> RenderableType | None:
-    """Of each histogram the number, the mean and the bounds below which half and 99 % lie."""
+    """The count, the mean and the bounds of the median and of the 99th percentile of each histogram."""
     if not snapshot.latencies:
         return None
     table = Table(title="Slow paths", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
@@ -238,7 +236,7 @@ def latencies(snapshot: Snapshot) -> RenderableType | None:
 
 
 def below(buckets: list[int], share: float) -> str:
-    """The upper bound of the bucket in which the share of all is reached; bucket i counts those below 2^i ns."""
+    """The upper bound of the bucket that contains this quantile; bucket i counts latencies below 2^i ns."""
     wanted, seen = share * sum(buckets), 0
     for i, count in enumerate(buckets):
         seen += count
@@ -248,7 +246,7 @@ def below(buckets: list[int], share: float) -> str:
 
 
 def show(console: Console, each: RenderableType) -> None:
-    """Prints a table so that nothing of it is cut, also where the output is no terminal or a narrow one."""
+    """Prints a table without cutting anything, also if the output is a narrow terminal or not one."""
     if isinstance(each, Table) and each.show_header:
         tables.show(console, each)
     else:
@@ -256,7 +254,7 @@ def show(console: Console, each: RenderableType) -> None:
 
 
 def whole(snapshot: Snapshot) -> list[RenderableType]:
-    """Everything that `hakmem stats` shows, from top to bottom."""
+    """All that `hakmem stats` shows, from top to bottom."""
     shown: list[RenderableType | None] = [classes(snapshot), groups(snapshot), own_heaps(snapshot), latencies(snapshot)]
     shown.append(ledger(snapshot))
     shown.append(superslab_map(snapshot))

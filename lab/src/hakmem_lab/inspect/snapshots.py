@@ -1,5 +1,5 @@
-"""A snapshot of the library's figures, from a file that HAKMEM_STATS=json wrote or from a running process, and
-what follows from it. A newer library may have more groups, figures and columns than this lab knows; all are shown."""
+"""A snapshot of the library's figures, from a file of HAKMEM_STATS=json or from a running process, and advice based on
+it. Groups, figures and columns of a newer library that this lab does not know are shown too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VERSION = 1
 MEGABYTE = 1 << 20
 
-# What resident memory is, in the order of the bar; keys that are not here come after them.
+# The parts of resident memory in the order of the bar; other parts come after them.
 PARTS = ("live", "huge", "cached", "free_in_slabs", "frontier_slack", "empty", "metadata", "not_ours")
 NOT_PARTS = ("sum", "rss", "unread_spans")
 
@@ -42,7 +42,7 @@ class SuperSlab(BaseModel):
 
 
 class UserHeap(BaseModel):
-    """A heap of the program's own."""
+    """A user heap."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -68,11 +68,11 @@ class Snapshot(BaseModel):
     classes: list[dict[str, int]] = []
     map: list[SuperSlab] | None = None
     heaps: list[UserHeap] | None = None
-    profiled: bool | None = None  # a running process: whether a heap profile is on
+    profiled: bool | None = None  # of a running process: whether a heap profile is on
 
     @property
     def groups(self) -> dict[str, dict[str, int]]:
-        """Every group of figures, known or not, in the file's order."""
+        """All groups of figures, known or not, in the file's order."""
         extra = self.model_extra or {}
         return {
             name: {key: value for key, value in group.items() if isinstance(value, int)}
@@ -94,12 +94,12 @@ class Snapshot(BaseModel):
 
     @property
     def by_books(self) -> bool:
-        """Whether the ledger was made from outside, where free blocks are not looked at one by one."""
+        """Whether the ledger was made from outside, where free blocks are not examined one by one."""
         return (self.model_extra or {}).get("ledger_by") == "books"
 
     @property
     def parts(self) -> dict[str, int]:
-        """The ledger's parts, of which each resident byte is in one."""
+        """The ledger's parts; each resident byte is in exactly one."""
         ledger = self.group("ledger")
         rest = [name for name in ledger if name not in PARTS and name not in NOT_PARTS]
         return {name: ledger[name] for name in (*PARTS, *rest) if name in ledger}
@@ -113,7 +113,7 @@ def from_text(content: str, name: str) -> Snapshot:
     try:
         return Snapshot.model_validate(json.loads(content))
     except json.JSONDecodeError as error:
-        cut = "" if content.strip() else ": it is empty; the program may still run, or was killed"
+        cut = "" if content.strip() else ": it is empty; the program still runs, or was killed"
         where = cut or f" (line {error.lineno}: {error.msg})"
         raise LabError(f"{name} is not a snapshot{where}", "Give a file that HAKMEM_STATS=json:FILE wrote.") from None
     except ValidationError as error:
@@ -132,7 +132,7 @@ def from_file(path: Path) -> Snapshot:
 
 
 def from_process(pid: int, with_map: bool = False) -> Snapshot:
-    """A running process's figures of the moment, with the ledger and, if asked for, the map of SuperSlabs."""
+    """A running process's current figures, with the ledger and, on request, the map of SuperSlabs."""
     from hakmem_lab.inspect import ledger, slab_map
     from hakmem_lab.inspect.live import Live
 
@@ -147,7 +147,7 @@ def from_process(pid: int, with_map: bool = False) -> Snapshot:
 
 
 def from_core(dead: Dead, with_map: bool = False) -> Snapshot:
-    """A dead process's last figures. Which of its pages were resident no core says, so there is no ledger."""
+    """A dead process's last figures, without a ledger: a core does not tell which pages were resident."""
     from hakmem_lab.inspect import slab_map
 
     found = dead.snapshot()
@@ -157,7 +157,7 @@ def from_core(dead: Dead, with_map: bool = False) -> Snapshot:
 
 
 def load(target: str, with_map: bool = False) -> Snapshot:
-    """From a file or, when there is none of that name, from a process."""
+    """From a file or, if there is none of that name, from a process."""
     path = Path(target)
     if path.exists() or not target.isdigit():
         return from_file(path)
@@ -172,14 +172,14 @@ def rate(hits: int, misses: int) -> float | None:
 
 
 def hit_rate(row: dict[str, int]) -> float | None:
-    """Of a class: mallocs that needed no refill; counted with HAKMEM_STATS=exact only."""
+    """A class's share of mallocs that needed no refill; counted only with HAKMEM_STATS=exact."""
     if "mallocs" not in row or row["mallocs"] == 0:
         return None
     return max(row["mallocs"] - row.get("misses", 0), 0) / row["mallocs"]
 
 
 def pairs(figures: dict[str, int]) -> dict[str, float]:
-    """Hit rates of everything that is counted as hits and misses: X_hits and X_misses, or hits and misses."""
+    """The hit rates of all pairs of counters X_hits and X_misses, or hits and misses."""
     found = {}
     for name, hits in figures.items():
         if name == "hits" or name.endswith("_hits"):
@@ -208,14 +208,14 @@ def _free_in_slabs(snapshot: Snapshot, size: int) -> str:
     which = f", most of it between live blocks of {worst['size']} bytes" if worst else ""
     return (
         f"{in_bytes(size)} are free blocks in slabs that other blocks keep in use{which}; no option returns them: "
-        "they serve the next requests of their sizes, and go when their neighbours are freed."
+        "they serve the next requests of their sizes, and are returned once their neighbours are freed."
     )
 
 
 def _frontier(_: Snapshot, size: int) -> str:
     return (
-        f"{in_bytes(size)} are the unused ends of slabs; a smaller refill_count (HAKMEM_REFILL_COUNT) makes less "
-        "ahead, and the rest is the price of the size classes in use."
+        f"{in_bytes(size)} are the unused ends of slabs; a smaller refill_count (HAKMEM_REFILL_COUNT) prepares "
+        "fewer blocks ahead, and the rest is the price of the size classes in use."
     )
 
 
@@ -240,8 +240,8 @@ PINS = {
 
 
 def what_pins(snapshot: Snapshot) -> str | None:
-    """One sentence: the largest part of resident memory that the program does not hold, and which option would change
-    it. None without a ledger."""
+    """One sentence: the largest part of resident memory that is not live blocks, and the option that would change it.
+    None without a ledger."""
     parts = snapshot.parts
     if not parts:
         return None
@@ -249,7 +249,7 @@ def what_pins(snapshot: Snapshot) -> str | None:
     total, held = sum(parts.values()), parts.get("live", 0) + parts.get("huge", 0)
     largest = max(ours, key=lambda name: ours[name], default=None)
     if largest is None or ours[largest] == 0 or ours[largest] * 20 < total:
-        where = "in the program's hands" if held >= parts.get("not_ours", 0) else "outside of HAKMEM"
+        where = "live blocks" if held >= parts.get("not_ours", 0) else "outside of HAKMEM"
         return (
             f"Nothing to speak of is pinned by the allocator: {in_bytes(max(held, parts.get('not_ours', 0)))} of "
             f"{in_bytes(total)} are {where}; no option changes that."

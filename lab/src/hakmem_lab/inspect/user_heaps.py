@@ -8,13 +8,13 @@ from typing import Any, Protocol
 from hakmem_lab.inspect.arrays import np
 from hakmem_lab.inspect.process_memory import Reader
 
-MOST = 1000  # as many as the library shows
+MOST = 1000  # the library shows no more either
 NO_LIMIT = 2**64 - 1
 NAME = 48
 
 
 class Tables(Protocol):
-    """What is read of the allocator (live.Allocator)."""
+    """The part of live.Allocator that is used here."""
 
     memory: Reader
     root: dict[str, int]
@@ -72,7 +72,7 @@ def _of_shares(allocator: Tables) -> list[dict[str, Any]]:
 
 
 def _blocks(allocator: Tables, share: int) -> tuple[int, int, int]:
-    """(blocks in the program's hands, their bytes, bytes of cached ones) of all shares in a list."""
+    """(live blocks, their bytes, bytes of cached blocks) of all shares in a list."""
     n, seen = allocator.number, set[int]()
     sizes = allocator.class_table("size", np.uint32)
     totals = np.zeros(3, dtype=np.int64)
@@ -93,7 +93,7 @@ def _in_regions(allocator: Tables) -> list[dict[str, Any]]:
         row = table[at : at + n["region_row_stride"]]
         if _word(row, n["region_row_size"]) == 0:
             continue
-        # A region that the program has unmapped, or whose first word is another's, is none.
+        # The program may have unmapped the region, or reused its memory.
         content = memory.read_if_there(_word(row, n["region_row_start"]), n["region_size"])
         if content is None or _word(content, 0, 4) != n["region_alive"]:
             continue

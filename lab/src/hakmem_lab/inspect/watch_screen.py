@@ -1,7 +1,7 @@
-"""What `hakmem watch` shows on a terminal: resident memory by state over time, the busiest classes, rates, threads.
+"""The screen of `hakmem watch`: resident memory by state over time, the busiest classes, rates, threads.
 
-Everything is laid out for the terminal as it is at each look: what does not fit is left out, the last first, and no
-figure is cut."""
+The layout follows the terminal's size at each sample: the last parts that do not fit are left out, and no figure is
+cut."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from hakmem_lab.inspect.snapshot_tables import CLASS_RATES, FIGURE_RATES
 from hakmem_lab.inspect.snapshots import PARTS, Snapshot
 from hakmem_lab.terminal.amounts import counted, in_bytes, number
 
-LOOKS = 400  # kept: more than a terminal has columns
+LOOKS = 400  # samples kept: more than a terminal has columns
 LEAST_CHART = 4  # lines
 MOST_THREADS = 5
-NARROW = 60  # columns, up to which the title is short
-SIDE_BY_SIDE = 100  # columns, from which on there are two of tables
+NARROW = 60  # columns; the title is short up to this width
+SIDE_BY_SIDE = 100  # columns; from this width on, tables stand side by side
 AXIS = 11  # columns of the chart's scale
 RATES_KEPT = 30
 NAME = 20  # columns of a rate's name, and of its figure
@@ -35,7 +35,7 @@ GAP = 3
 
 
 class Threads:
-    """The share of a processor that each thread of a process uses, between two looks."""
+    """The processor share of each thread of a process between two samples."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -51,7 +51,7 @@ class Threads:
             try:
                 words = (path / "stat").read_text(errors="replace")
             except OSError:
-                continue  # it has ended meanwhile
+                continue  # it ended meanwhile
             fields = words.rpartition(")")[2].split()
             name = words.partition("(")[2].rpartition(")")[0]
             found[int(path.name)] = (name, (int(fields[11]) + int(fields[12])) / self._ticks)
@@ -69,7 +69,7 @@ class Threads:
 
 
 class WatchScreen:
-    """The view of one process; `step` after each look of its sampler."""
+    """The screen for one process; call `step` after each sample."""
 
     def __init__(self, seen: Sampler) -> None:
         self._seen = seen
@@ -79,7 +79,7 @@ class WatchScreen:
         self._shares: list[tuple[int, str, float]] = []
 
     def step(self) -> None:
-        """Takes the watch's newest look into the course of things."""
+        """Adds the newest sample to the history."""
         snapshot, rates = self._seen.now.snapshot, self._seen.rates()
         self._history.append(dict(snapshot.parts))
         self._shares = self._threads.step()
@@ -110,7 +110,7 @@ class WatchScreen:
         return [*self._figures(width), Text(""), *self._busiest()]
 
     def _title(self, width: int) -> list[Text]:
-        """The command and what it is, in one line where both fit."""
+        """The command and its process, in one line if both fit."""
         snapshot = self._seen.now.snapshot
         version = f"HAKMEM {self._seen.live.version}, " if width >= NARROW else ""
         heaps = snapshot.group("remote").get("heaps", 0)
@@ -122,7 +122,7 @@ class WatchScreen:
         return [Text(command[:width], "bold", no_wrap=True), Text(about)]
 
     def _classes(self, rows: int, width: int) -> RenderableType:
-        """The classes in which most blocks moved."""
+        """The classes with the most moved blocks."""
         rates = self._seen.rates()
         if rates is None:
             return Text("Waiting for a second look.", "dim")
@@ -149,7 +149,7 @@ class WatchScreen:
         return table
 
     def _figures(self, width: int) -> list[Text]:
-        """Rates with their course, as long as there is room; those that never were above 0 are left out."""
+        """Rates with their history, as many as fit; those that were always 0 are left out."""
         room = max(width - NAME - RATE - 4, 0)
         return [
             Text(f"{name:{NAME}}", "dim", no_wrap=True)
@@ -160,7 +160,7 @@ class WatchScreen:
         ]
 
     def _busiest(self) -> list[Text]:
-        """The threads that use most of a processor."""
+        """The threads with the largest processor shares."""
         busy = [each for each in self._shares if each[2] >= 0.005][:MOST_THREADS]
         return [
             Text(f"{re.sub(r'[^ -~]', '?', name)[:15]:15} {tid:>8}", no_wrap=True).append(
@@ -171,7 +171,7 @@ class WatchScreen:
 
 
 def figures(snapshot: Snapshot, rates: snapshot_tables.Rates) -> dict[str, float]:
-    """What is worth a rate, by a name that says of which group it is."""
+    """The figures shown as rates, by names that include their groups."""
     return {
         f"{group} {name}".replace("_", " "): rates.of_figure(snapshot, group, name)
         for group, names in FIGURE_RATES.items()
@@ -181,12 +181,12 @@ def figures(snapshot: Snapshot, rates: snapshot_tables.Rates) -> dict[str, float
 
 
 def _order(names: Sequence[str]) -> list[str]:
-    """From the bottom of the chart: what the program holds lies below what it does not."""
+    """The parts from the bottom of the chart: live blocks below everything else."""
     return sorted(names, key=lambda name: PARTS.index(name) if name in PARTS else len(PARTS))
 
 
 def chart(history: Sequence[Mapping[str, int]], names: Sequence[str], width: int, rows: int) -> list[Text]:
-    """Resident memory by state, stacked, a column for each look, the newest on the right."""
+    """Resident memory by state, stacked, one column per sample, the newest on the right."""
     columns = max(width - AXIS, 10)
     looks = list(history)[-columns:]
     most = max((sum(each.values()) for each in looks), default=0)
@@ -211,7 +211,7 @@ def chart(history: Sequence[Mapping[str, int]], names: Sequence[str], width: int
 
 
 def legend(now: Mapping[str, int], names: Sequence[str], width: int) -> list[Text]:
-    """The parts with their sizes, in as many lines as they need."""
+    """The parts with their sizes, on as many lines as needed."""
     lines, line = [], Text(no_wrap=True)
     for name in [*_order(names), "sum"]:
         size = sum(now.values()) if name == "sum" else now.get(name, 0)

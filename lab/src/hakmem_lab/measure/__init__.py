@@ -1,1 +1,1 @@
-"""One measured run, what it leaves in the results file, and what disturbed it."""
+"""One measured run: running it, its record in the results file, and the load on the machine."""

@@ -1,9 +1,9 @@
-"""Whether the allocator that an experiment judges serves the program: a static program, one that a script starts
-without LD_PRELOAD, and one with an allocator inside run on another malloc, and both sides would be the same.
+"""Checks that the allocator under test really serves the program. A static program, one that a script starts without
+LD_PRELOAD, and one with its own allocator run on another malloc, so that both sides of an experiment would be equal.
 
-A thread looks at the processes of a run every few milliseconds: can the library be loaded into the program, is it, and
-has HAKMEM given out a block? They are weighed by their processor time. Only the first run of each configuration, which
-is the warm-up, is looked at. What is too short to be seen is not known, and nothing is said of it."""
+A thread looks at the processes of a run every few milliseconds: can the library be loaded into the program, is it
+loaded, and has HAKMEM served a block? Processes are weighted by their processor time. Only the first run of each
+configuration, the warm-up, is checked. A process that is too short-lived to be seen is not judged."""
 
 from __future__ import annotations
 
@@ -23,46 +23,49 @@ from hakmem_lab.terminal.amounts import in_bytes
 from hakmem_lab.terminal.errors import LabError
 
 LEAST_S, MOST_S = 0.002, 0.02  # between two looks
-SETTLED_S = 0.03  # after which a program's environment is known
-NEARLY_ALL = 0.8  # of a run's processor time: what has not asked for a block by then does not
-BEGUN_S = 0.02  # processor time of a program that has begun
+SETTLED_S = 0.03  # after this time a program's environment is known
+NEARLY_ALL = 0.8  # of a run's processor time: a program that has requested no block by then never does
+BEGUN_S = 0.02  # processor time of a program that has started
 LITTLE_S = 0.05  # processor time of a run that sleeps
 MOST_OF_IT = 0.5  # of the processor time that was seen
-LEAST_SEEN = 0.25  # of all of it, as which less counts
-AGAIN_S = 0.1  # between two looks at how much of its memory a served program has from HAKMEM
-INSIDE_BYTES, INSIDE_SHARE = 16 << 20, 0.1  # of a program's own memory, of which HAKMEM holds no more than this share
-ENDED = (LabError, OSError, ValueError, IndexError, KeyError, struct.error)  # while it was looked at
-LAUNCHERS = ("env", "setsid")  # of one_run.py, and of others: they only start what counts
+LEAST_SEEN = 0.25  # of all of it; smaller shares count as this much
+AGAIN_S = 0.1  # between two checks of how much of its memory a served program gets from HAKMEM
+INSIDE_BYTES, INSIDE_SHARE = (
+    16 << 20,
+    0.1,
+)  # a program with this much memory, of which HAKMEM holds less than this share, has its own allocator
+ENDED = (LabError, OSError, ValueError, IndexError, KeyError, struct.error)  # while it was examined
+LAUNCHERS = ("env", "setsid")  # of one_run.py and of others: they only start the program
 OWN = "Build it without its allocator, or against the C library's malloc."
 NOT_LOADED = (
     "LD_PRELOAD does not reach it",
-    "Something on the way takes the variable away (env -u, env -i, sudo); start the program itself.",
+    "Something removes the variable on the way (env -u, env -i, sudo); start the program itself.",
 )
 
 
 class NotServed(LabError):
-    """The run says nothing of the allocator."""
+    """The run says nothing about the allocator."""
 
 
 @dataclass
 class Image:
-    """A process for as long as it runs one program."""
+    """A process while it runs one program."""
 
     program: str
     began: float
-    before_s: float  # processor time of the process until then
-    obstacle: tuple[str, str] | None  # why the library will not serve it, and what to do; None: nothing is in the way
+    before_s: float  # processor time of the process before that
+    obstacle: tuple[str, str] | None  # why the library cannot serve it, and what to do; None: it can
     last: float = 0.0
     cpu_s: float = 0.0
     live: Live | None = None
     loaded: bool = False
     served: bool = False
     asked: float = 0.0
-    held: int = 0  # bytes, by HAKMEM
-    anonymous: int = 0  # bytes of memory that is no file's
+    held: int = 0  # bytes held by HAKMEM
+    anonymous: int = 0  # bytes of anonymous memory
 
     def is_known_to_lack(self, used_s: float) -> bool:
-        """Whether it is not served, and will not be; used_s: the processor time of the whole run."""
+        """Whether it is not served and never will be; used_s: the processor time of the whole run."""
         if self.served or self.obstacle is None:
             return not self.served and self.loaded and self.cpu_s >= max(BEGUN_S, NEARLY_ALL * used_s)
         return self.obstacle is not NOT_LOADED or self.last - self.began >= SETTLED_S
@@ -73,7 +76,7 @@ class Image:
 
 
 def _seconds(pid: int) -> float:
-    """Processor time so far: by the clock's ticks with the threads that have ended, else exactly of those that run."""
+    """Processor time so far: in ticks with ended threads included, or exact for running threads, whichever is more."""
     fields = process.text(pid, "stat").rpartition(")")[2].split()
     ticks = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     exact = 0
@@ -83,7 +86,7 @@ def _seconds(pid: int) -> float:
 
 
 class AllocatorCheck:
-    """Looks at what this process starts, as long as the block of its `with` runs."""
+    """Watches the programs that this process starts while its `with` block runs."""
 
     def __init__(self, allocator: Allocator) -> None:
         assert allocator.shared_object is not None
@@ -91,7 +94,7 @@ class AllocatorCheck:
         self.preload = str(allocator.shared_object)
         self.mapped = os.path.realpath(allocator.shared_object)
         self.name = "HAKMEM" if allocator.name == HAKMEM else allocator.name
-        self.without: set[int] = set()  # processes that are no part of it: a server's client
+        self.without: set[int] = set()  # processes that are not checked: a server's client
         self.images: dict[tuple[int, str], Image] = {}
         self._library = elf.describe(allocator.shared_object)
         self._own = process.read(os.getpid(), "cmdline")
@@ -122,7 +125,7 @@ class AllocatorCheck:
             pause = max(time.monotonic() - began, min(pause * 1.2, MOST_S))
 
     def look(self, pid: int) -> None:
-        """Notes what there is to know of a process now."""
+        """Records the current state of a process."""
         program, now, cpu_s = process.executable(pid), time.monotonic(), _seconds(pid)
         if process.read(pid, "cmdline") == self._own or Path(program).name in LAUNCHERS:
             return
@@ -132,29 +135,29 @@ class AllocatorCheck:
             image = self.images[pid, program] = Image(program, now, before_s, self._obstacle(pid, program))
         image.last, image.cpu_s = now, cpu_s - image.before_s
         image.loaded = image.loaded or any(each.path == self.mapped for each in process.mappings(pid))
-        if image.obstacle is NOT_LOADED and (image.loaded or self._is_asked_for(pid)):  # it was looked at too early
+        if image.obstacle is NOT_LOADED and (image.loaded or self._is_asked_for(pid)):  # the first look was too early
             image.obstacle = None
         if image.loaded and self.allocator.kind == "ours":
             if not image.served or now - image.asked > AGAIN_S:
                 self._ask(pid, image)
                 image.asked = now
-        elif image.loaded:  # what others count is not known here
+        elif image.loaded:  # other allocators' counters are not known
             image.served = image.obstacle is None
 
     def _obstacle(self, pid: int, program: str) -> tuple[str, str] | None:
-        """What keeps the library from a process, as far as its file and its first environment tell."""
+        """The obstacle that keeps the library out of a process, as far as its file and initial environment show."""
         found = preload.look(program, os.environ)
         if self._library is not None and (problem := preload.obstacle(found, self._library)) is not None:
             return problem[0].replace(found.name, "it", 1), problem[1]
         if not self._is_asked_for(pid):
             return NOT_LOADED
-        return ("it brings a malloc of its own", OWN) if preload.own_malloc(found) else None
+        return ("it has a malloc of its own", OWN) if preload.own_malloc(found) else None
 
     def _is_asked_for(self, pid: int) -> bool:
         return self.preload in process.environment(pid).get("LD_PRELOAD", "")
 
     def _ask(self, pid: int, image: Image) -> None:
-        """HAKMEM itself, as it is in the process."""
+        """Reads HAKMEM's figures in the process."""
         with contextlib.suppress(NotHakmem):
             image.live = image.live or Live(pid)
             found = image.live.snapshot()
@@ -163,7 +166,7 @@ class AllocatorCheck:
             image.anonymous = max(image.anonymous, process.kilobytes(pid, "RssAnon"))
 
     def require_served(self, used_s: float) -> None:
-        """A NotServed when most of the run was not served. used_s: the processor time of the whole run."""
+        """Raises a NotServed if most of the run was not served. used_s: the processor time of the whole run."""
         served = [each for each in self.images.values() if each.served]
         others = [each for each in self.images.values() if each.is_known_to_lack(used_s)]
         whole_s = max(LEAST_SEEN * used_s, sum(each.cpu_s for each in served + others), 1e-9)
@@ -172,20 +175,20 @@ class AllocatorCheck:
         if share < MOST_OF_IT and not sleeps:
             return
         most = max(others, key=lambda each: each.cpu_s)
-        nothing = ("it asked for none: it needs no memory, or has an allocator inside", OWN)
+        nothing = ("it requested none: it needs no memory, or has its own allocator", OWN)
         why, advice = most.obstacle or nothing
         raise NotServed(
             f"{self.name} served no block of {most.program} ({most.cpu_s / whole_s:.0%} of the processor time): {why}",
-            f"{advice} To measure it all the same: --anyway.",
+            f"{advice} --anyway measures it nevertheless.",
         )
 
     def remark(self) -> str:
-        """That a program has most of its memory from elsewhere; empty when none has."""
+        """A remark on a program that gets most of its memory elsewhere; empty if there is none."""
         inside = [each for each in self.images.values() if each.brings_its_own]
         if not inside:
             return ""
         most = max(inside, key=lambda each: each.anonymous)
         return (
             f"{self.name} holds {in_bytes(most.held)} of the {in_bytes(most.anonymous)} of {most.program}, which seems "
-            "to have an allocator of its own: a verdict says little of that"
+            "to have its own allocator: a verdict says little about that"
         )

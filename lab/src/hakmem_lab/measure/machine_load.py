@@ -1,7 +1,7 @@
-"""What the machine does beside a run: other programs' share of the processors, stolen time, pressure, clock.
+"""The load on the machine during a run: other programs' use of the processors, stolen time, pressure, clock.
 
-The kernel counts for the whole machine; what the measured program used itself is taken off.  Where a file is missing
-(an old kernel, a container that hides it) the figure is missing, never 0."""
+The kernel counts for the whole machine; the measured program's own use is subtracted.  If a file is missing (an old
+kernel, a container that hides it), the figure is missing, never 0."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USER, NICE, SYSTEM, IDLE, IOWAIT, IRQ, SOFTIRQ, STEAL = range(8)
 
 
 def _counters() -> tuple[float, float] | None:
-    """(busy, stolen): seconds of all processors since the machine started."""
+    """(busy, stolen): seconds of all processors since boot."""
     try:
         words = STAT.read_text().split("\n", 1)[0].split()[1:]
     except OSError:
@@ -39,7 +39,7 @@ def _waited() -> float | None:
 
 
 def _clock() -> float | None:
-    """MHz, the mean of all processors."""
+    """The mean clock of all processors, in MHz."""
     try:
         found = [float(each) for each in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", CPUINFO.read_text(), re.MULTILINE)]
     except OSError:
@@ -48,7 +48,7 @@ def _clock() -> float | None:
 
 
 class Meter:
-    """Begins to count when it is made."""
+    """Counts from its construction on."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -56,7 +56,8 @@ class Meter:
         self._waited = _waited()
 
     def stop(self, used_s: float) -> MachineLoad | None:
-        """What happened since, besides `used_s` processor seconds of the measured program; None when nobody tells."""
+        """The load since then, without the measured program's `used_s` processor seconds; None if the kernel does not
+        tell."""
         seconds = max(time.monotonic() - self._began, 1e-3)
         now, waited = _counters(), _waited()
         if self._counters is None or now is None:

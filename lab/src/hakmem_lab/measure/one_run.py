@@ -1,11 +1,10 @@
-"""Runs one program and says what it took: wall time, CPU time, peak memory, faults, and a figure it prints.
+"""Runs one program and measures it: wall time, CPU time, peak memory, faults, and a figure that it prints.
 
-Peak memory needs care.  The kernel starts a process's high-water mark with the memory of the process that
-executed it, so a child of this interpreter would never be seen below the interpreter's own 100 MB.  The program
-is therefore started by `setsid --fork`, which is small and ends at once; this process has declared itself the
-reaper of orphans and waits for the program itself.  A session of its own also means that Ctrl-C reaches the lab
-alone, which then ends the program and all that it has started: daemons too, since a process whose parents have ended
-becomes a child of the reaper, whatever its session.
+Peak memory needs care.  A process's high-water mark starts with the memory of the process that executed it, so a child
+of this interpreter would never show less than the interpreter's own 100 MB.  The program is therefore started by
+`setsid --fork`, which is small and exits at once; this process is the reaper of orphans and waits for the program
+itself.  Because the program has its own session, Ctrl-C reaches only the lab, which then ends the program and all that
+it started, daemons included: orphans become children of the reaper, whatever their session.
 
 Wall time includes the start of the launcher, about a millisecond; CPU time, memory and faults do not.
 """
@@ -37,21 +36,21 @@ BUILT_IN = ("time", "cpu", "rss", "mix")  # mix: the geometric mean of time and 
 
 @dataclass(frozen=True)
 class Metric:
-    """What is compared: wall time, CPU time, peak memory, or a number that the program prints."""
+    """The compared quantity: wall time, CPU time, peak memory, or a number that the program prints."""
 
     name: str  # one of BUILT_IN, or a regular expression with one group
     higher_is_better: bool
 
     @classmethod
     def parse(cls, text: str, lower_is_better: bool = False) -> Metric:
-        """One of BUILT_IN, or a regular expression with exactly one group, higher being better unless told."""
+        """One of BUILT_IN, or a regular expression with exactly one group, where higher is better by default."""
         if text in BUILT_IN or re.fullmatch(QUANTILE, text):
             return cls(text, higher_is_better=False)
         try:
             groups = re.compile(text).groups
         except re.error as error:
             raise LabError(
-                f"--metric {text}: none of {', '.join(BUILT_IN)}, nor a regular expression: {error}",
+                f"--metric {text}: neither one of {', '.join(BUILT_IN)} nor a regular expression: {error}",
                 r"Example: --metric 'ops_per_s=([0-9.]+)'",
             ) from error
         if groups != 1:
@@ -71,7 +70,7 @@ class Metric:
         return {"time": "s", "cpu": "s", "rss": "MiB", "mix": "√(s·MiB)"}.get(self.name, "")
 
     def of(self, outcome: Outcome) -> float:
-        """The value of a run; a LabError when the program did not print one that is above 0."""
+        """The value of a run; a LabError if the program did not print one above 0."""
         if self.name == "time":
             return outcome.wall_s
         if self.name == "cpu":
@@ -112,7 +111,7 @@ class Metric:
 class Outcome:
     """One finished run."""
 
-    status: int  # as a shell has it: 128 + signal for a run that a signal ended
+    status: int  # as a shell gives it: 128 + signal if a signal ended the run
     wall_s: float
     cpu_user_s: float
     cpu_system_s: float
@@ -121,7 +120,7 @@ class Outcome:
     major_faults: int
     switches: int  # both kinds of context switches
     output: str  # standard output, then standard error
-    quantiles: dict[str, float] | None = None  # of the latencies that a client has printed
+    quantiles: dict[str, float] | None = None  # of the latencies that a client printed
 
     @property
     def cpu_s(self) -> float:
@@ -129,17 +128,17 @@ class Outcome:
 
 
 class RunFailed(LabError):
-    """A program that could not be started, ended badly or did not end in time."""
+    """A program could not be started, failed, or did not end in time."""
 
 
 def last_words(text: str) -> str:
-    """The end of what a program printed, as advice to whoever wonders why it failed."""
+    """The end of a program's output, as advice on why it failed."""
     lines = text.strip().splitlines()[-LAST_LINES:]
     return "\n".join(["Its last words:", *lines]) if lines else "It printed nothing."
 
 
 def resolve(command: Sequence[str]) -> list[str]:
-    """The command with the program's full path; a LabError when there is none."""
+    """The command with the program's full path; a LabError if there is no such program."""
     if not command:
         raise LabError("no program given", "Put it after --, for example: hakmem ab ... -- PROGRAM ARGUMENTS")
     program = shutil.which(command[0])
@@ -154,15 +153,15 @@ def resolve(command: Sequence[str]) -> list[str]:
 
 
 def _started_at(pid: int) -> int:
-    """When the process began, in the kernel's ticks; its name, which may have blanks, ends with the last bracket."""
+    """When the process started, in the kernel's ticks; its name may contain spaces and ends at the last parenthesis."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
 
 def _leader_among_new(before: set[int]) -> int:
-    """The process that leads a new session, once it does: the launcher's child makes it after the launcher has ended,
-    and until then there is no session that a time-out could end.
+    """The leader of the new session. The launcher's child creates the session after the launcher has ended; until then
+    there is none that a time-out could end.
 
-    A program that has already ended may have left children here, which began later."""
+    A program that has already ended may have left children here, which started later."""
     while True:
         sessions = {pid: os.getsid(pid) for pid in shutdown.children() - before}
         leaders = [pid for pid, session in sessions.items() if session == pid]
@@ -181,11 +180,11 @@ def _launch(
     source: IO[bytes] | int,
     before: set[int],
 ) -> int:
-    """Starts the program in a session of its own and returns its process id.
+    """Starts the program in its own session and returns its process id.
 
-    before: the children that this process had.
+    before: this process's earlier children.
 
-    The program's environment is set by env(1), so that a preloaded library is not loaded into the launcher."""
+    env(1) sets the program's environment, so that a preloaded library is not loaded into the launcher."""
     launcher, setter = shutil.which("setsid"), shutil.which("env")
     if launcher is None or setter is None:
         raise LabError("setsid or env is missing; both start the measured program", "Install util-linux and coreutils.")
@@ -209,7 +208,7 @@ def _end_session(leader: int, how: int = signal.SIGKILL) -> None:
 
 @contextlib.contextmanager
 def _watched(leader: int, timeout_s: float | None) -> Iterator[threading.Event]:
-    """Ends the session when the time is up (the event says so) and on any exception, Ctrl-C above all."""
+    """Ends the session when the time is up, which sets the event, and on any exception, such as Ctrl-C."""
     late = threading.Event()
 
     def end() -> None:
@@ -252,10 +251,10 @@ def run(
     timeout_s: float | None = None,
     source: Path | None = None,
 ) -> Outcome:
-    """Runs a resolved command once and returns what it took, whatever its exit status.
+    """Runs a resolved command once and returns its measurements, whatever its exit status.
 
-    source: the file that is its input, which is empty otherwise.  timeout_s: seconds after which it is ended; a
-    RunFailed then, as when it cannot be started."""
+    source: the file with its input, which is empty by default.  timeout_s: it is ended after so many seconds, with a
+    RunFailed, as when it cannot be started."""
     shutdown.ready()
     shutdown.become_reaper()
     before = shutdown.children()
@@ -294,7 +293,7 @@ def run(
 
 
 def require_success(outcome: Outcome) -> Outcome:
-    """The outcome, or a RunFailed with the end of what the program said."""
+    """The outcome if the run succeeded, otherwise a RunFailed with the end of the program's output."""
     if outcome.status == 0:
         return outcome
     if outcome.status > 128:

@@ -1,8 +1,8 @@
-"""What an experiment leaves behind: models with a version, and the file they are kept in.
+"""The results of an experiment: versioned models, and the file that keeps them.
 
-The file has one JSON object per line: the head first, then every run as it ends, so that an interrupted
-experiment has lost nothing and can be resumed.  What follows from the runs (intervals, verdicts) is computed
-anew when a file is read.
+The file has one JSON object per line: the head first, then every run as it ends, so that an interrupted experiment
+loses nothing and can be resumed.  Everything derived from the runs (intervals, verdicts) is computed again when a file
+is read.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Kind = Literal["ab", "sweep", "compare", "tune"]
 
 
 class Model(BaseModel):
-    """Unknown fields are refused: a newer file is not half understood.
+    """Refuses unknown fields, so that a newer file is never half understood.
 
-    What is written has a field's alias, as what is read: the name in the files stays when the code's changes."""
+    Reading and writing use a field's alias: the name in the files stays when the name in the code changes."""
 
     model_config = ConfigDict(extra="forbid")
-    LATER: ClassVar[tuple[str, ...]] = ()  # fields that older files lack: left out where they say nothing
+    LATER: ClassVar[tuple[str, ...]] = ()  # fields that older files lack; not written if they are None
 
     @model_serializer(mode="wrap")
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Model(BaseModel):
 
 
 class Machine(Model):
-    """Where the experiment ran; what a reader needs to judge the figures."""
+    """The machine of the experiment: facts that a reader needs to judge the figures."""
 
     facts: dict[str, str]
     cpus: int = Field(description="processors the lab may use")
@@ -85,19 +85,19 @@ class Machine(Model):
 
 
 def shown(path: Path) -> str:
-    """A path as it is written down: relative to the source tree when it lies there."""
+    """A path for the results: relative to the source tree if it lies there."""
     tree = libhakmem.source_tree()
     return str(path.relative_to(tree)) if tree is not None and path.is_relative_to(tree) else str(path)
 
 
 @functools.cache
 def digest(path: Path) -> str:
-    """Tells one build of a library from another."""
+    """Distinguishes builds of a library."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
 def describe(allocator: allocators.Allocator) -> str:
-    """Which code this is, for a reader."""
+    """A description of the allocator's code for readers."""
     if allocator.kind == "ours" and allocator.shared_object is not None:
         return f"{shown(allocator.shared_object)}, build {digest(allocator.shared_object)}"
     return allocators.describe(allocator)
@@ -107,12 +107,12 @@ class Series(Model):
     """One configuration of an experiment."""
 
     label: str
-    text: str = Field(description="as it was given, to be parsed again on a resume")
+    text: str = Field(description="as given, parsed again on a resume")
     allocator: str
     shared_object: str | None = Field(
-        alias="library", description="its file, relative to the source tree when it lies there"
+        alias="library", description="its file, relative to the source tree if it lies there"
     )
-    digest: str = Field(description="the beginning of the file's SHA-256: which build it was")
+    digest: str = Field(description="the beginning of the file's SHA-256, which identifies the build")
     description: str
     settings: dict[str, str]
     point: dict[str, str] = Field(default_factory=dict, description="in a sweep: the values of the swept options")
@@ -146,7 +146,7 @@ class MetricModel(Model):
 
     @property
     def title(self) -> str:
-        """For a table's head or a chart's axis."""
+        """A title for a table's head or a chart's axis."""
         names = {
             "time": "wall time, s",
             "cpu": "CPU time, s",
@@ -157,7 +157,7 @@ class MetricModel(Model):
 
 
 class Plan(Model):
-    """What was decided before the first run."""
+    """The decisions before the first run."""
 
     LATER = ("prepare", "cleanup", "input", "client", "ready", "latency", "retries", "anyway")
 
@@ -179,17 +179,17 @@ class Plan(Model):
     latency: str | None = Field(
         default=None, description="a regular expression for the latencies that the client prints"
     )
-    retries: int | None = Field(default=None, description="how many times a failed run is made again")
+    retries: int | None = Field(default=None, description="how many times a failed run is repeated")
     anyway: bool | None = Field(default=None, description="measured whether or not the allocators serve the program")
 
 
 class MachineLoad(Model):
-    """What the machine did beside a run."""
+    """The load on the machine during a run."""
 
     others: float = Field(description="processors that other programs used, on average")
     stolen: float = Field(description="processors that the host took from this machine, on average")
     waiting: float | None = Field(default=None, description="share of the time in which a task waited for a processor")
-    mhz: float | None = Field(default=None, description="clock of the processors, on average, after the run")
+    mhz: float | None = Field(default=None, description="mean clock of the processors after the run")
 
 
 class Run(Model):
@@ -232,18 +232,18 @@ class Run(Model):
 
 
 class Trial(Model):
-    """One setting that a search has tried, in rounds of its own, each paired with the default."""
+    """One setting that a search tried, in its own rounds, each paired with the default."""
 
     number: int
     text: str = Field(description="the configuration, as `hakmem ab` takes it")
-    values: dict[str, str] = Field(description="of the options that were searched, those left at the default too")
+    values: dict[str, str] = Field(description="of all searched options, including those at the default")
     state: Literal["complete", "pruned", "failed"]
     gains: list[float] = Field(description="in %, of each round over the default")
-    gain: float | None = Field(description="their mean, as a ratio in %; None when no round was complete")
+    gain: float | None = Field(description="their mean, as a ratio in %; None if no round was complete")
 
 
 class Failure(Model):
-    """A run that failed. Unless it was made again, its configuration takes no further part."""
+    """A run that failed. Unless it was repeated, its configuration takes no further part."""
 
     round: int
     label: str
@@ -269,7 +269,7 @@ class Head(Model):
 
 
 class Experiment(Model):
-    """The head and all that was measured."""
+    """The head and all measurements."""
 
     head: Head
     runs: list[Run] = Field(default_factory=list)
@@ -278,7 +278,7 @@ class Experiment(Model):
 
     @property
     def labels(self) -> list[str]:
-        """The configurations in their order, without the second series of the noise check."""
+        """The configurations in order, without the second series of the noise check."""
         return [each.label for each in self.head.series if each.label != NOISE]
 
     def _is_made_good(self, failure: Failure) -> bool:
@@ -292,7 +292,7 @@ class Experiment(Model):
         return {each.label for each in self.broken()}
 
     def retried(self) -> str:
-        """Which runs failed and were made again, as a sentence; empty when none did."""
+        """A sentence on the runs that failed and were repeated; empty if there were none."""
         found = [each for each in self.failures if self._is_made_good(each)]
         if not found:
             return ""
@@ -302,7 +302,7 @@ class Experiment(Model):
         rest = f"; and {len(found) - RETRIES_LISTED} more" if len(found) > RETRIES_LISTED else ""
         was = "was" if len(found) == 1 else "were"
         return (
-            f"{len(found)} of {len(self.runs) + len(found)} runs failed and {was} made again, {counts}: {listed}{rest}."
+            f"{len(found)} of {len(self.runs) + len(found)} runs failed and {was} repeated, {counts}: {listed}{rest}."
         )
 
     def rounds(self) -> list[dict[str, Run]]:
@@ -316,7 +316,7 @@ class Experiment(Model):
 
 
 def commit_of(tree: Path | None) -> str:
-    """The abbreviated commit of a source tree; empty when unknown."""
+    """The abbreviated commit of a source tree; empty if unknown."""
     if tree is None:
         return ""
     return allocators.command_output(["git", "-C", str(tree), "describe", "--always", "--dirty"]).strip()
@@ -327,7 +327,7 @@ def now() -> datetime:
 
 
 class Writer:
-    """A results file that grows run by run.  What cannot be kept after its head is said once and costs nothing else."""
+    """A results file that grows run by run.  An error after the head is reported once, and the experiment goes on."""
 
     def __init__(self, path: Path, append: bool = False) -> None:
         self.path = path
@@ -348,10 +348,10 @@ class Writer:
             self.problem = f"cannot write {self.path}: {error.strerror}"
             if type_ == "head":
                 raise LabError(self.problem, "Choose another place with --out.") from error
-            console.complain(self.problem, "Runs from here on are not kept; the verdict counts them all the same.")
+            console.complain(self.problem, "Later runs are not saved, but the verdict includes them.")
 
     def close(self) -> None:
-        """Closes the file; where it could not be written, what is left of the last line fails once more."""
+        """Closes the file; after a write error, the rest of the last line fails once more."""
         with contextlib.suppress(OSError):
             self._file.close()
 
@@ -362,16 +362,18 @@ class _Line(Model):
 
 
 def load(path: Path) -> Experiment:
-    """An experiment from its file; a last line that was cut off by a crash is passed over.
+    """An experiment from its file; a last line that a crash cut off is ignored.
 
-    A LabError when the file cannot be read, is of another kind, or of a newer version."""
+    A LabError if the file cannot be read, is of another kind, or of another version."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise LabError(f"cannot read {path}: {error}", "Give a .jsonl file that the lab has written.") from error
+        raise LabError(f"cannot read {path}: {error}", "Give a .jsonl file that the lab wrote.") from error
     parsed = list(_parse(path, lines))
     if not parsed or not isinstance(parsed[0], Head):
-        raise LabError(f"{path} does not begin with the head of an experiment", "Give a .jsonl file of the lab.")
+        raise LabError(
+            f"{path} does not begin with the head of an experiment", "Give a .jsonl file that the lab wrote."
+        )
     return Experiment(
         head=parsed[0],
         runs=[each for each in parsed if isinstance(each, Run)],
@@ -381,7 +383,7 @@ def load(path: Path) -> Experiment:
 
 
 def document(experiment: Experiment) -> str:
-    """An experiment as one JSON document, a run per line, so that a difference between two can be read."""
+    """An experiment as one JSON document with a run per line, so that a diff of two is readable."""
     dumped = experiment.model_dump(mode="json")
     parts = [f'"head": {json.dumps(dumped["head"], indent=1)}']
     for name in ("runs", "failures", "trials"):
@@ -391,13 +393,15 @@ def document(experiment: Experiment) -> str:
 
 
 def from_document(content: str, name: str) -> Experiment:
-    """An experiment from what `document` wrote; a LabError when it is something else or of another version."""
+    """An experiment from a text that `document` wrote; a LabError if it is something else or of another version."""
     try:
         found = Experiment.model_validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise LabError(f"{name} is not an experiment: {where}: {first['msg']}", "Give a file of the lab.") from None
+        raise LabError(
+            f"{name} is not an experiment: {where}: {first['msg']}", "Give a file that the lab wrote."
+        ) from None
     if found.head.version != VERSION:
         raise LabError(f"{name} was written by another version of the lab", f"This one reads version {VERSION}.")
     return found
@@ -414,5 +418,6 @@ def _parse(path: Path, lines: list[str]) -> Iterable[Head | Run | Failure | Tria
                 return
             first = error.errors()[0]
             raise LabError(
-                f"{path}:{number}: not a line of an experiment: {first['msg']}", "Give a .jsonl file of the lab."
+                f"{path}:{number}: not a line of an experiment: {first['msg']}",
+                "Give a .jsonl file that the lab wrote.",
             ) from error

@@ -1,9 +1,9 @@
 """One run of a server with a client: start the server, wait until it is ready, run the client, stop the server.
 
-The configuration is the server's alone; the client runs in the lab's own environment.  Time, exit status and what is
-printed are the client's.  Memory is the server's with all its descendants (prefork servers): the largest sum of
-proportional set sizes, in which a page that several processes share counts once, over looks every 20 ms while the
-client runs.  Processor time, faults and switches are the descendants' too, during the client's time."""
+The configuration applies to the server only; the client runs in the lab's own environment. Time, exit status and output
+are the client's. Memory is that of the server and all its descendants (prefork servers): the largest sum of
+proportional set sizes, which count a shared page once, sampled every 20 ms while the client runs. Processor time,
+faults and switches are also those of the server and its descendants while the client runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hakmem_lab.measure import one_run
 from hakmem_lab.terminal.errors import LabError
 
 LOOK_S = 0.02
-READY_S = 60.0  # for a server to become ready, when no --timeout says otherwise
+READY_S = 60.0  # for a server to become ready, unless --timeout is given
 STOP_S = 10.0  # between SIGTERM and SIGKILL
 READY_EXAMPLE = "Known are port:NUMBER, output:REGEX, file:PATH, and a time such as 2s."
 
@@ -50,7 +50,7 @@ def parse_ready(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Used:
-    """What a set of processes has used so far."""
+    """The resources that a set of processes has used so far."""
 
     user_s: float = 0.0
     system_s: float = 0.0
@@ -67,7 +67,7 @@ class Used:
 
 
 def _text(pid: int, name: str) -> str:
-    """A file of /proc/PID; empty when the process has ended meanwhile."""
+    """A file of /proc/PID; empty if the process has ended meanwhile."""
     try:
         return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
     except OSError:
@@ -75,7 +75,7 @@ def _text(pid: int, name: str) -> str:
 
 
 def _used(pid: int) -> Used:
-    """By one process and by those of its children that it has waited for."""
+    """The use of one process and of the children that it has waited for."""
     fields = _text(pid, "stat").rpartition(")")[2].split()
     if len(fields) < 15:
         return Used()
@@ -95,13 +95,13 @@ def _used(pid: int) -> Used:
 
 
 def _proportional(pid: int) -> int:
-    """Bytes of resident memory, a shared page in equal parts by those who share it."""
+    """Resident bytes; a shared page counts in equal parts for the processes that share it."""
     found = re.search(r"^Pss:\s+(\d+) kB", _text(pid, "smaps_rollup"), re.M)
     return int(found.group(1)) * 1024 if found else 0
 
 
 class Server:
-    """A running server.  Use as a context manager: whatever happens, it and all its descendants end."""
+    """A running server, as a context manager: at its end the server and all its descendants are ended."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Server:
             self.output.close()
 
     def processes(self) -> list[int]:
-        """The server with all its descendants, those included whose parents have ended: they are this process's."""
+        """The server with all its descendants; orphans among them have become this process's children."""
         new = [pid for pid in shutdown.children() if pid not in self._before and pid != self.client]
         found, waiting = set(new), list(new)
         while waiting:
@@ -153,14 +153,14 @@ class Server:
 
     @property
     def ended(self) -> bool:
-        """A server that became a daemon lives on in its descendants."""
+        """Whether the server runs; one that became a daemon lives on in its descendants."""
         return self._leader.poll() is not None and not self.processes()
 
     def said(self) -> str:
         return os.pread(self.output.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def wait_until_ready(self, ready: str, limit_s: float) -> None:
-        """A RunFailed when it ends or is not ready in time."""
+        """Waits until it is ready; a RunFailed if it ends or is not ready in time."""
         kind, what = parse_ready(ready)
         if kind == "time":
             time.sleep(float(what))
@@ -190,12 +190,13 @@ class Server:
         return Used(*(sum(column) for column in zip(*parts, strict=True))) if parts else Used()
 
     def look(self) -> None:
-        """Takes the memory of the moment into the peak."""
+        """Updates the peak with the current memory."""
         with self._counting:
             self.peak = max(self.peak, sum(_proportional(pid) for pid in self.processes()))
 
     def start_client(self, command: str, output: IO[bytes]) -> subprocess.Popen[bytes]:
-        """A child of this process like the server's orphans: no look may meet it before its number is known."""
+        """Starts the client. It is a child of this process like the server's orphans, so no sample may be taken before
+        its id is known."""
         with self._counting:
             client = subprocess.Popen(
                 ["/bin/sh", "-c", command],
@@ -210,7 +211,7 @@ class Server:
         return client
 
     def watch(self) -> threading.Thread:
-        """Looks again and again, until the server is stopped."""
+        """Samples until the server is stopped."""
 
         def looks() -> None:
             while not self._done.wait(LOOK_S):
@@ -221,7 +222,7 @@ class Server:
         return thread
 
     def _stop(self) -> None:
-        """A prefork server's parent ends its children itself; those that it leaves behind have nobody else."""
+        """Stops the server. A prefork server ends its children itself; those that it leaves behind are ended here."""
         told: set[int] = set()
         for how in (signal.SIGTERM, signal.SIGKILL):
             until = time.monotonic() + STOP_S
@@ -237,7 +238,7 @@ class Server:
         self._reap()
 
     def _reap(self) -> None:
-        """Takes the exit statuses of orphans that have become this process's children."""
+        """Reaps orphans that have become this process's children."""
         self._leader.poll()
         for pid in shutdown.children() - self._before - {self._leader.pid, self.client}:
             with contextlib.suppress(ChildProcessError):
@@ -245,7 +246,7 @@ class Server:
 
 
 def _run_client(server: Server, command: str, timeout_s: float | None) -> tuple[int, float, str]:
-    """(exit status as a shell has it, seconds, output)."""
+    """(exit status as a shell gives it, seconds, output)."""
     with tempfile.TemporaryFile() as output, shutdown.otherwise(shutdown.end_writers(output)):
         began = time.perf_counter()
         client = server.start_client(command, output)
@@ -271,9 +272,9 @@ def run(
     source: Path | None = None,
     aside: set[int] | None = None,
 ) -> one_run.Outcome:
-    """Runs the server's resolved command and the client once; a RunFailed when the server does not last.
+    """Runs the server's resolved command and the client once; a RunFailed if the server ends early.
 
-    aside: takes the client's process id."""
+    aside: receives the client's process id."""
     with Server(command, environment, source, aside) as server:
         server.wait_until_ready(ready, timeout_s or READY_S)
         before = server.used()

@@ -1,7 +1,7 @@
-"""One run as a plan has it: what is prepared, the program with its input, what is cleaned up after it.
+"""One run of a plan: preparation, the program with its input, clean-up.
 
-Only the program is measured.  A preparation that fails ends the experiment: what follows would measure something
-else; so does a clean-up, since the next run would begin elsewhere."""
+Only the program is measured.  A failed preparation or clean-up ends the experiment, since the next measurement would be
+of something else."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Made = TypeVar("Made")
 
 
 def retried(run: Callable[[], Made], retries: int, note: Callable[[LabError, str], object]) -> Made:
-    """What a run makes, which is made again at most so many times where the program failed.
+    """The result of a run, which is repeated at most `retries` times if the program fails.
 
-    note: is told of each failure that another try follows, and which one that is."""
+    note: called for each failure that is followed by another try, with the number of that try."""
     for number in range(1, retries + 1):
         try:
             return run()
@@ -40,9 +40,9 @@ def retried(run: Callable[[], Made], retries: int, note: Callable[[LabError, str
 def run(
     plan: Plan, command: Sequence[str], environment: Mapping[str, str], watch: AllocatorCheck | None = None
 ) -> tuple[one_run.Outcome, MachineLoad | None]:
-    """Runs the resolved command once; whatever its exit status, what was prepared is cleaned up.
+    """Runs the resolved command once, and cleans up whatever its exit status.
 
-    watch: looks at the program's processes meanwhile."""
+    watch: examines the program's processes meanwhile."""
     _hook("--prepare", plan.prepare)
     try:
         meter = Meter()
@@ -75,7 +75,7 @@ def _measured(
 
 
 def _hook(option: str, command: str | None) -> None:
-    """Runs a shell command in the lab's own environment; a LabError when it fails."""
+    """Runs a shell command in the lab's own environment; a LabError if it fails."""
     if command is None:
         return
     shutdown.ready()

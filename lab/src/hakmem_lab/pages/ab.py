@@ -18,7 +18,7 @@ from hakmem_lab.terminal.amounts import counted, number
 
 
 def gains_chart(found: Comparison, threshold: float, rounds: list[int]) -> go.Figure:
-    """Each round's gain, their mean with its interval, the threshold, and what was predicted."""
+    """Each round's gain, the mean with its interval, the threshold, and the prediction."""
     far = {each.round for each in found.outliers}
     figure = go.Figure()
     for name, wanted, symbol in (("rounds", False, "circle"), ("outliers, kept", True, "diamond-open")):
@@ -66,7 +66,7 @@ def distribution_chart(experiment: Experiment, labels: list[str]) -> go.Figure:
 
 
 def shifts_chart(shifts: Sequence[Shift]) -> go.Figure:
-    """By how much each quantile of the latencies shifts."""
+    """The shift of each quantile of the latencies."""
     figure = go.Figure()
     figure.add_scatter(
         x=[each.gain for each in shifts],
@@ -87,7 +87,7 @@ def shifts_chart(shifts: Sequence[Shift]) -> go.Figure:
 
 
 def course_chart(experiment: Experiment, labels: list[str]) -> go.Figure:
-    """The values over time: drift and disturbances show here."""
+    """The values over time, which show drift and disturbances."""
     figure = go.Figure()
     for label in labels:
         runs = [each[label] for each in experiment.rounds()]
@@ -108,7 +108,7 @@ def course_chart(experiment: Experiment, labels: list[str]) -> go.Figure:
 
 
 def runs_table(page: Page, experiment: Experiment) -> None:
-    """Every run that counts."""
+    """All counted runs."""
     rows: list[list[Cell]] = [
         [
             run.round,
@@ -136,7 +136,7 @@ def summary_rows(experiment: Experiment, labels: list[str]) -> list[list[Cell]]:
 
 
 def verdict(experiment: Experiment, found: Comparison) -> Verdict:
-    """What comes first."""
+    """The verdict at the top."""
     head = experiment.head
     series = {each.label: each.text or "as it is" for each in head.series}
     return Verdict(
@@ -170,7 +170,9 @@ def body(page: Page, experiment: Experiment, found: Comparison) -> None:
             shifts_chart(shifts),
             "Gains of the latencies' quantiles, right of 0 shorter; the intervals hold together with 95 % confidence.",
         )
-    note = f"'{NOISE}' is A run a second time in each round: what differs there is noise." if NOISE in labels else ""
+    note = (
+        f"'{NOISE}' is A, run a second time in each round: its difference from A is noise." if NOISE in labels else ""
+    )
     page.chart(course_chart(experiment, labels), note)
     runs_table(page, experiment)
     provenance(page, head)
@@ -190,5 +192,5 @@ def compose(experiment: Experiment, found: Comparison, raw: str | None = None) -
 
 
 def write(experiment: Experiment, found: Comparison, path: Path, results: Path | None = None) -> None:
-    """Writes the page.  results: the file of the runs, to which it leads."""
+    """Writes the page.  results: the file of the runs, to which it links."""
     compose(experiment, found, link_to(results, path)).write(path)

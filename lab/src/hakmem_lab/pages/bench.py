@@ -28,7 +28,7 @@ def names(found: Bench) -> tuple[list[str], list[str]]:
 
 
 def gain(found: Bench, case: str, base: str, other: str) -> Interval | None:
-    """The speed of `other` over `base` in rounds that both have; None without one."""
+    """The speed of `other` over `base` in their common rounds; None if there is none."""
     bases = {row.round: row.ops_per_s for row in of(found, case, base)}
     others = {row.round: row.ops_per_s for row in of(found, case, other)}
     common = sorted(bases.keys() & others.keys())
@@ -142,7 +142,9 @@ def verdict(of_what: str, found: Bench) -> Verdict:
     cases, allocators = names(found)
     rows = against_best(found)
     if not rows:
-        said = [f"{len(cases)} benchmarks under {', '.join(allocators)}; {OURS} met no other allocator."]
+        said = [
+            f"{len(cases)} benchmarks under {', '.join(allocators)}; {OURS} was not compared with another allocator."
+        ]
         return Verdict(of_what, "BENCHMARKS", "", said)
     ratios = [1 + each.gain / 100 for _, _, each in rows]
     mean = float(np.exp(np.mean(np.log(ratios))))
@@ -161,7 +163,7 @@ def body(page: Page, found: Bench) -> None:
     if against_best(found):
         page.chart(ratios_chart(found))
     page.chart(distribution_chart(found))
-    page.chart(memory_chart(found), "Towards the lower left is better.")
+    page.chart(memory_chart(found), "Lower left is better.")
     rows: list[list[Cell]] = []
     for case in cases:
         for name in allocators:

@@ -42,10 +42,10 @@ def gains_chart(report: Report) -> go.Figure:
 
 
 def write(report: Report, made: Sequence[tuple[Experiment, Comparison, Path]], path: Path) -> None:
-    """Writes the page at `path`, and beside each case's results the page of its own."""
+    """Writes the page at `path`, and a page for each case beside its results."""
     for experiment, found, results in made:
         ab.write(experiment, found, results.with_suffix(".html"), results)
-    page = Page(report.title, f"{counted(len(report.rows), 'case')}; the error rate is shared out among them")
+    page = Page(report.title, f"{counted(len(report.rows), 'case')}; they share the error rate")
     page.verdict(
         Verdict(report.title, report.verdict, "", [f"{report.reason}.", *(f"{each}." for each in report.remarks)])
     )

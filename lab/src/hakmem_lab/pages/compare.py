@@ -46,7 +46,7 @@ def time_against_memory(found: Comparisons, experiment: Experiment) -> go.Figure
 
 
 def has_own_figure(found: Comparisons) -> bool:
-    """Whether the metric is none of the figures that every row has."""
+    """Whether the metric is not one of the figures that every row has."""
     return found.metric not in ("time", "cpu", "rss")
 
 
@@ -85,7 +85,7 @@ def rows_of(found: Comparisons) -> list[list[Cell]]:
 
 
 def verdict(experiment: Experiment, found: Comparisons) -> Verdict:
-    """What comes first."""
+    """The verdict at the top."""
     of = f"{', '.join(row.label for row in found.rows)}: {shlex.join(experiment.head.plan.command)}"
     failed = [f"{each.label} failed in round {each.round}: {each.problem}." for each in experiment.broken()]
     said = (found.sentence, found.conditions.sentence, experiment.retried(), *failed)
@@ -107,7 +107,7 @@ def body(page: Page, experiment: Experiment, found: Comparisons) -> None:
         f"Each interval has a confidence of {found.confidence:.2%}, so that all of them hold together with 95 %.",
         "soft",
     )
-    page.chart(time_against_memory(found, experiment), "Towards the lower left is better." if not found.printed else "")
+    page.chart(time_against_memory(found, experiment), "Lower left is better." if not found.printed else "")
     labels = [row.label for row in found.rows]
     page.chart(distribution_chart(experiment, labels))
     page.chart(course_chart(experiment, labels), result_tables.short_runs(experiment))
@@ -125,5 +125,5 @@ def compose(experiment: Experiment, found: Comparisons, raw: str | None = None) 
 
 
 def write(experiment: Experiment, found: Comparisons, path: Path, results: Path | None = None) -> None:
-    """Writes the page.  results: the file of the runs, to which it leads."""
+    """Writes the page.  results: the file of the runs, to which it links."""
     compose(experiment, found, link_to(results, path)).write(path)

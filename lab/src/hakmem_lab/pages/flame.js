@@ -1,6 +1,6 @@
 /* An interactive flame graph on a canvas. The data: names of frames; stacks as chains of (parent, frame), parents first; for each
- * kind the values of the stacks' ends. A frame is drawn only where it is at least half a pixel wide, so that the number of
- * stacks does not matter to the drawing. */
+ * kind the values of the stacks' ends. Frames narrower than half a pixel are not drawn, so drawing time does not depend on the
+ * number of stacks. */
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -8,10 +8,10 @@
   const context = canvas.getContext("2d");
   const said = document.getElementById("said");
   const control = (name) => document.getElementById(name);
-  const HEIGHT = 18, LEAST = 0.5, TOLD = "Point at a frame, or tap it: what it stands for is said here.";
+  const HEIGHT = 18, LEAST = 0.5, TOLD = "Point at a frame, or tap it, to see its figures here.";
   let root, zoomed, drawn = [], hits = null;
 
-  /* Of blocks by how long they lived: below 1, 4, 16 ... ms, and longer. */
+  /* Lifetimes of blocks: below 1, 4, 16 ... ms, and longer. */
   const by_lifetime = () => control("what").value === "lifetime";
   const middle = (ages) => {
     const whole = ages.reduce((sum, count) => sum + count, 0);
@@ -34,7 +34,7 @@
     return `${Math.round(value)} B`;
   };
 
-  /* The tree for what is chosen: children by frame, the sum of a node's values and of their magnitudes, by which it is wide. */
+  /* The tree for the chosen kind: children by frame, the sum of a node's values, and that of their magnitudes as its width. */
   function build() {
     const total = (ages) => ages.reduce((sum, count) => sum + count, 0);
     const values = by_lifetime() ? data.lifetimes.map(total) : data.values[control("kind").value][control("what").value];
@@ -69,7 +69,7 @@
       const share = node.width ? node.sum / node.width : 0;
       return share >= 0 ? `hsl(8 80% ${88 - 33 * share}%)` : `hsl(215 75% ${88 + 33 * share}%)`;
     }
-    if (node.ages) return `hsl(165 55% ${40 + 4.5 * middle(node.ages)}%)`;   /* the paler, the longer */
+    if (node.ages) return `hsl(165 55% ${40 + 4.5 * middle(node.ages)}%)`;   /* paler means longer */
     let hash = 0;
     for (let i = 0; i < node.name.length; i++) hash = (hash * 31 + node.name.charCodeAt(i)) | 0;
     return `hsl(${20 + (Math.abs(hash) % 36)} ${60 + (Math.abs(hash >> 6) % 25)}% ${62 + (Math.abs(hash >> 12) % 14)}%)`;
@@ -130,7 +130,7 @@
       try {
         const pattern = new RegExp(text, "i");
         match = (name) => pattern.test(name);
-      } catch { /* half of a pattern: taken as text */ }
+      } catch { /* an incomplete pattern is plain text */ }
       hits = new Set();
       data.names.forEach((name, frame) => { if (match(name)) hits.add(frame); });
     }

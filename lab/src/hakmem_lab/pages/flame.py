@@ -1,6 +1,6 @@
-"""The page of a profile: a flame graph that needs no network, of each kind by bytes or by blocks, or by how long freed
-blocks lived, to zoom, search and turn upside down. The difference of two profiles is drawn in two colours: red for
-more, blue for less. Above it lies the memory of the process over time."""
+"""The page of a profile: a flame graph that needs no network, of each kind by bytes or by blocks, or by the lifetime of
+freed blocks; it can be zoomed, searched and inverted. The difference of two profiles has two colours: red for more,
+blue for less. Above it is the memory of the process over time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hakmem_lab.terminal.amounts import counted, in_bytes
 
 
 def tree(report: Report) -> dict[str, Any]:
-    """The stacks as chains that share their outer parts."""
+    """The stacks as a tree from the outermost function."""
     names, nodes = Numbers(0), Numbers(0)
     parents: list[int] = []
     frames: list[int] = []
@@ -49,7 +49,7 @@ WIDTH, HEIGHT = 1000, 90
 
 
 def memory_chart(profile: Profile) -> str:
-    """The resident memory over time, with the moments of the dump and of the highest use, if anybody has looked."""
+    """The resident memory over time, with the times of the dump and of the peak, if it was recorded."""
     if len(profile.memory) < 2:
         return ""
     first, last = profile.memory[0][0], max(profile.memory[-1][0], profile.time_ms)
@@ -60,7 +60,7 @@ def memory_chart(profile: Profile) -> str:
         return WIDTH * (at_ms - first) / span
 
     points = " ".join(f"{across(at):.1f},{HEIGHT * (1 - value / most):.1f}" for at, value in profile.memory)
-    moments = [("peak", profile.peak_ms, "highest use"), ("dump", profile.time_ms, "this profile")]
+    moments = [("peak", profile.peak_ms, "peak"), ("dump", profile.time_ms, "this profile")]
     known = [(kind, at, name) for kind, at, name in moments if first <= at <= last]
     lines = "".join(
         f'<line class="{kind}" x1="{across(at):.1f}" x2="{across(at):.1f}" y1="0" y2="{HEIGHT}"/>'
@@ -70,7 +70,7 @@ def memory_chart(profile: Profile) -> str:
     return f"""<figure class="memory"><svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img"
 aria-label="Resident memory over {span / 1000:.2f} seconds, at most {in_bytes(most)}">
 <polygon points="0,{HEIGHT} {points} {across(profile.memory[-1][0]):.1f},{HEIGHT}"/>{lines}</svg>
-<figcaption>Resident memory, at most {in_bytes(most)}, over {span / 1000:.2f} s: {said or "no moment known"}
+<figcaption>Resident memory, at most {in_bytes(most)}, over {span / 1000:.2f} s: {said or "no peak or dump recorded"}
 </figcaption></figure>"""
 
 
@@ -86,7 +86,7 @@ def page(report: Report, kind: str, title: str) -> str:
         for each in report.kinds
     )
     total = report.total(kind)
-    lifetime = '<option value="lifetime">how long freed blocks lived</option>' if report.lifetimes else ""
+    lifetime = '<option value="lifetime">lifetime of freed blocks</option>' if report.lifetimes else ""
     missed = f" {counted(report.profile.missed, 'sample')} missing." if report.profile.missed else ""
     about = f" It began while the process ran: {report.profile.about}." if report.profile.about else ""
     return f"""<!doctype html>
@@ -98,7 +98,7 @@ def page(report: Report, kind: str, title: str) -> str:
 <h1>Heap of {html.escape(title)}</h1>
 <p class="soft">Estimated from a sample of one block in {report.interval} bytes: {in_bytes(total.bytes)}
 ± {in_bytes(total.error)} {ABOUT[kind]}.{missed}{html.escape(about)}
-A frame is as wide as what was allocated below it; click to zoom.</p>
+A frame's width is what it and the functions it called allocated; click to zoom.</p>
 {memory_chart(report.profile)}
 <div class="tools">
 <label>Show <select id="kind">{options}</select></label>

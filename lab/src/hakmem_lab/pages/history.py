@@ -87,7 +87,7 @@ def _rows(series: Series, folder: Path) -> list[list[Cell]]:
 
 def write(found: Sequence[Series], path: Path, single: bool) -> None:
     """Writes the page."""
-    page = Page("History", f"{len(found)} series; the files of the experiments are behind their commits")
+    page = Page("History", f"{len(found)} series; each commit links to the file of its experiment")
     page.open("verdicts")
     for number, series in enumerate(found, start=1):
         page.verdict(verdict(series), f"series-{number}")
@@ -97,7 +97,7 @@ def write(found: Sequence[Series], path: Path, single: bool) -> None:
         page.text(f"Measured on {series.machine}.", "soft")
         page.chart(
             chart(series),
-            "Each point is one experiment; a dotted line stands before the commit that changed the level.",
+            "Each point is one experiment; a dotted line precedes the commit that changed the level.",
         )
         page.table(["commit", "begun (UTC)", "gain, %", "from", "to", "verdict"], _rows(series, path.resolve().parent))
     page.write(path, single)

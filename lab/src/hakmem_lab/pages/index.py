@@ -15,7 +15,7 @@ from hakmem_lab.terminal.amounts import counted
 
 
 def _when(item: Item) -> datetime:
-    """When the result was begun; of what does not say so, when its file was written."""
+    """When the result was begun; if it does not say so, when its file was written."""
     content = item.source.content
     if isinstance(content, Experiment):
         return content.head.created
@@ -27,7 +27,7 @@ def _beside(path: Path, folder: Path) -> str:
 
 
 def write(folder: Path, items: Sequence[Item], problems: Sequence[str], single: bool) -> Path:
-    """Writes index.html into the folder, and the pages of results that have none or an older one."""
+    """Writes index.html into the folder, and missing or outdated pages of its results."""
     rows: list[list[Cell]] = []
     for each in sorted(items, key=_when, reverse=True):
         path = each.source.path

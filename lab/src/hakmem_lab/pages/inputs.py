@@ -1,4 +1,4 @@
-"""What `hakmem report` reads: each file is recognised by what it holds, not by its name."""
+"""The files that `hakmem report` reads, recognised by their content, not by their names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Look(BaseModel):
     snapshot: Snapshot
     seconds: float | None = None
     rates: dict[str, Any] | None = None
-    anew: bool = False  # the first one at a program
+    anew: bool = False  # the first one of a program
 
 
 class BenchRow(BaseModel):
@@ -67,22 +67,22 @@ Content = Experiment | Snapshot | Recording | Bench
 
 @dataclass(frozen=True)
 class Source:
-    """A file and what it holds."""
+    """A file and its content."""
 
     path: Path
     content: Content
 
 
 def read(path: Path) -> Source:
-    """A file of any known kind; a LabError that names the kinds otherwise."""
+    """Reads a file of any known kind; otherwise a LabError that names the kinds."""
     if path.suffix == ".study":
-        raise LabError(f"{path} is a search that has not been decided", f"Go on with: hakmem tune --resume {path}")
+        raise LabError(f"{path} is a search without a decision yet", f"Go on with: hakmem tune --resume {path}")
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise LabError(f"cannot read {path}: {error.strerror}", KINDS) from error
     if not text.strip():
-        raise LabError(f"{path} is empty: what writes it has not ended, or was killed", KINDS)
+        raise LabError(f"{path} is empty: its program has not ended, or was killed", KINDS)
     try:
         return Source(path, _content(path, text))
     except ValidationError as error:
@@ -92,7 +92,7 @@ def read(path: Path) -> Source:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """One JSON object; empty when the text is none."""
+    """One JSON object; empty if the text is not one."""
     try:
         found = json.loads(text)
     except json.JSONDecodeError:
@@ -120,20 +120,20 @@ def _document(path: Path, text: str, whole: dict[str, Any]) -> Content:
     if isinstance(whole.get("files"), dict) and "results" in whole["files"]:
         return _content_of_document(path, str(whole["files"]["results"]))
     if text.startswith(("# TYPE", "# HELP", "hakmem: ")):
-        return snapshots.from_text(text, str(path))  # says which kind of statistics is needed
-    raise LabError(f"{path}: what it holds is not known here", KINDS)
+        return snapshots.from_text(text, str(path))  # the error says which kind of statistics is needed
+    raise LabError(f"{path}: its content is of no known kind", KINDS)
 
 
 def _content_of_document(path: Path, named: str) -> Content:
-    """A command's --json document has the figures of the verdict; the runs are in the file that it names."""
+    """Follows a command's --json document, which has the verdict's figures, to the file that has the runs."""
     for candidate in (path.parent / named, Path(named)):
         if candidate.is_file():
             return results.load(candidate)
-    raise LabError(f"{path} names {named}, which is not there", "Give that file; it has the runs.")
+    raise LabError(f"{path} names {named}, which does not exist", "Give that file; it has the runs.")
 
 
 def _lines(path: Path, text: str) -> list[dict[str, Any]]:
-    """The objects of a file with one per line; a last line that was cut off is passed over."""
+    """The objects of a file with one per line; a last line that was cut off is ignored."""
     lines = [line for line in text.splitlines() if line.strip()]
     found = []
     for number, line in enumerate(lines, start=1):
@@ -141,7 +141,7 @@ def _lines(path: Path, text: str) -> list[dict[str, Any]]:
         if not one and number == len(lines) and number > 1:
             break
         if not one:
-            raise LabError(f"{path}:{number}: not a JSON object", "Give the file as it was written.")
+            raise LabError(f"{path}:{number}: not a JSON object", "Give the original file.")
         found.append(one)
     return found
 
@@ -152,7 +152,7 @@ def _recording(path: Path, text: str) -> Recording:
     looks = [Look.model_validate(each) for each in recording_file.looks(lines)]
     if not looks:
         raise LabError(
-            f"{path}: {problems[0] if problems else 'there is no look in it yet'}",
+            f"{path}: {problems[0] if problems else 'it has no samples yet'}",
             "A program that runs longer, or a shorter --sample-interval, would help.",
         )
     for before, now in itertools.pairwise(looks):

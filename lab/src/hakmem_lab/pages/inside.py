@@ -1,4 +1,4 @@
-"""Pages of what the allocator does in a process: a snapshot, and a recording of many."""
+"""Pages on the allocator in a process: a snapshot, and a recording of many."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PART_COLOURS = dict(zip(snapshot_tables.MEANINGS, COLOURS, strict=False))
 STATES = {"free": 0, "unused": 1, "huge": 2, "huge_tail": 2, "hole": 3, "unknown": 3}
 STATE_NAMES = ("free SuperSlab", "unused slab", "huge block", "not ours")
 BUSIEST = 8
-STEADY = 1.1  # the most resident memory of a steady part over the least: 5 % about its middle
+STEADY = 1.1  # the ratio of the largest to the smallest resident memory of a steady part: 5 % around the middle
 
 
 def in_mib(size: float) -> float:
@@ -28,7 +28,7 @@ def in_mib(size: float) -> float:
 
 
 def ledger_chart(snapshot: Snapshot) -> go.Figure:
-    """Resident memory as one bar that adds up."""
+    """Resident memory by part, as one bar."""
     figure = go.Figure()
     for name, size in snapshot.parts.items():
         figure.add_bar(
@@ -47,10 +47,10 @@ def ledger_chart(snapshot: Snapshot) -> go.Figure:
 
 
 def histogram(snapshot: Snapshot) -> go.Figure:
-    """What lies in the blocks of each size class."""
+    """The bytes in the blocks of each size class."""
     rows = snapshot.classes
     figure = go.Figure()
-    for name, what in (("live", "in the program's hands"), ("cached", "in threads' caches")):
+    for name, what in (("live", "live blocks"), ("cached", "in threads' caches")):
         figure.add_bar(
             x=[f"{row['size']:,}" for row in rows],
             y=[in_mib(row.get(name, 0) * row["size"]) for row in rows],
@@ -64,7 +64,7 @@ def histogram(snapshot: Snapshot) -> go.Figure:
 
 
 def hits_chart(snapshot: Snapshot) -> tuple[go.Figure, str]:
-    """Hit rates of the caches, or what stands for them when calls were not counted; and how to read it."""
+    """The hit rates of the caches, or misses if calls were not counted, with a sentence on how to read the chart."""
     figure = go.Figure()
     counted = [row for row in snapshot.classes if hit_rate(row) is not None]
     if counted:
@@ -75,7 +75,7 @@ def hits_chart(snapshot: Snapshot) -> tuple[go.Figure, str]:
             hovertemplate="%{x} bytes: %{y:.3f} % of %{customdata:,} calls<extra></extra>",
         )
         figure.update_layout(title="Hit rate of the cache by size class", yaxis_title="% of mallocs", height=360)
-        note = "The share of mallocs that the thread's cache served by itself."
+        note = "The share of mallocs that the thread's cache served."
     else:
         figure.add_bar(
             x=[f"{row['size']:,}" for row in snapshot.classes],
@@ -84,13 +84,13 @@ def hits_chart(snapshot: Snapshot) -> tuple[go.Figure, str]:
             hovertemplate="%{x} bytes: %{y:,} misses brought %{customdata:,} blocks<extra></extra>",
         )
         figure.update_layout(title="Misses of the cache by size class", yaxis_title="misses", height=360)
-        note = "Calls were not counted, so that the hit rate is not known: HAKMEM_STATS=exact counts them."
+        note = "Calls were not counted, so the hit rate is unknown; HAKMEM_STATS=exact counts them."
     figure.update_xaxes(type="category", title="block size, bytes")
     return figure, note
 
 
 def map_chart(snapshot: Snapshot) -> go.Figure:
-    """A row per SuperSlab, a cell per slab: how full it is; what is not in slabs has a colour of its own."""
+    """A row per SuperSlab with a cell per slab: how full it is; other memory has its own colours."""
     rows = snapshot.map or []
     columns = max((each.slabs for each in rows), default=0)
     full: list[list[float | None]] = []
@@ -125,7 +125,7 @@ def map_chart(snapshot: Snapshot) -> go.Figure:
 
 
 def latency_chart(snapshot: Snapshot) -> go.Figure:
-    """Times of the slow paths."""
+    """The times of the slow paths."""
     figure = go.Figure()
     for name, found in snapshot.latencies.items():
         figure.add_bar(x=[f"< {2**place:,}" for place in range(len(found.buckets))], y=found.buckets, name=name)
@@ -148,13 +148,13 @@ def snapshot_verdict(of: str, snapshot: Snapshot) -> Verdict:
 def snapshot_body(page: Page, snapshot: Snapshot) -> None:
     """Charts and tables of one snapshot."""
     if snapshot.parts:
-        by_books = " Read from outside: free blocks go by the books." if snapshot.by_books else ""
+        by_books = " Read from outside: free blocks are known by counters only." if snapshot.by_books else ""
         page.chart(ledger_chart(snapshot), "Every resident byte of the process is in one part." + by_books)
     if snapshot.classes:
         page.chart(histogram(snapshot))
         page.chart(*hits_chart(snapshot))
     if snapshot.map:
-        page.chart(map_chart(snapshot), "Dark is full. Pale slabs that stay pale are what fragmentation costs.")
+        page.chart(map_chart(snapshot), "Dark slabs are full. Slabs that stay pale are the cost of fragmentation.")
     if snapshot.latencies:
         page.chart(latency_chart(snapshot))
     if snapshot.classes:
@@ -201,22 +201,22 @@ def over_time_chart(looks: Sequence[Look]) -> go.Figure:
         y=[in_mib(each.snapshot.group("ledger").get("rss", 0)) for each in looks],
         name="RSS, by the kernel",
         mode="lines",
-        line={"color": "#1c2330", "dash": "dot"},
+        line={"color": "#808a9b", "dash": "dot"},
     )
     figure.update_layout(
-        title="Resident memory over time", xaxis_title="seconds since the first look", yaxis_title="MiB", height=420
+        title="Resident memory over time", xaxis_title="seconds since the first sample", yaxis_title="MiB", height=420
     )
     return figure
 
 
 def class_rates(look: Look, name: str) -> dict[int, float]:
-    """A column of the rates by size, per second."""
+    """A column of the classes as rates per second, by size."""
     rows = (look.rates or {}).get("classes", [])
     return {int(row["size"]): float(row[name]) for row in rows if name in row}
 
 
 def rates_chart(looks: Sequence[Look]) -> go.Figure:
-    """Misses per second of the classes that have most of them."""
+    """Misses per second of the classes with the most misses."""
     began = looks[0].time
     rated = [each for each in looks if each.rates is not None]
     totals: dict[int, float] = {}
@@ -234,7 +234,7 @@ def rates_chart(looks: Sequence[Look]) -> go.Figure:
         )
     figure.update_layout(
         title="Misses of the cache over time",
-        xaxis_title="seconds since the first look",
+        xaxis_title="seconds since the first sample",
         yaxis_title="per second",
         height=380,
     )
@@ -242,7 +242,7 @@ def rates_chart(looks: Sequence[Look]) -> go.Figure:
 
 
 def hit_rates_chart(looks: Sequence[Look]) -> go.Figure | None:
-    """The hit rate of all caches together over time; None when calls were not counted."""
+    """The hit rate of all caches together over time; None if calls were not counted."""
     began = looks[0].time
     points = []
     for each in looks:
@@ -254,7 +254,7 @@ def hit_rates_chart(looks: Sequence[Look]) -> go.Figure | None:
     figure = go.Figure()
     figure.add_scatter(x=[at for at, _ in points], y=[rate for _, rate in points], mode="lines+markers")
     figure.update_layout(
-        title="Hit rate over time", xaxis_title="seconds since the first look", yaxis_title="% of mallocs", height=340
+        title="Hit rate over time", xaxis_title="seconds since the first sample", yaxis_title="% of mallocs", height=340
     )
     return figure
 
@@ -264,10 +264,10 @@ def resident(look: Look) -> int:
 
 
 def steady_part(looks: Sequence[Look]) -> Sequence[Look]:
-    """The longest stretch of time in which resident memory stays within 5 % of one size; empty when it is shorter than
-    a tenth of the recording."""
+    """The longest period in which resident memory stays within 5 % of one size; empty if it is shorter than a tenth of
+    the recording."""
     first, best = 0, looks[:0]
-    least: deque[int] = deque()  # places in the stretch, ascending sizes
+    least: deque[int] = deque()  # indices in the period, by ascending size
     most: deque[int] = deque()
     for place, look in enumerate(looks):
         size = resident(look)
@@ -289,17 +289,17 @@ def steady_part(looks: Sequence[Look]) -> Sequence[Look]:
 
 
 def of_middling_size(looks: Sequence[Look]) -> Look:
-    """The look that stands for all of them: the one with the median of resident memory."""
+    """The sample with the median of resident memory, which represents all of them."""
     return sorted(looks, key=resident)[len(looks) // 2]
 
 
 def recording_verdict(of: str, found: Recording) -> Verdict:
-    """What resident memory was made of at its peak, and while it was steady."""
+    """The parts of resident memory at its peak, and while it was steady."""
     looks = found.looks
     began, peak = looks[0].time, max(looks, key=resident)
     sizes = f"{in_bytes(min(map(resident, looks)))} to {in_bytes(resident(peak))}"
     said = [
-        f"{counted(len(looks), 'look')}. The peak, after {peak.time - began:.1f} s, is {in_bytes(resident(peak))}: "
+        f"{counted(len(looks), 'sample')}. The peak, after {peak.time - began:.1f} s, is {in_bytes(resident(peak))}: "
         f"{what_pins(peak.snapshot) or 'no ledger.'}"
     ]
     steady = steady_part(looks)
@@ -310,13 +310,13 @@ def recording_verdict(of: str, found: Recording) -> Verdict:
             f"{in_bytes(resident(middle))}: {what_pins(middle.snapshot) or 'no ledger.'}"
         )
     else:
-        said.append("Resident memory is nowhere steady for a tenth of the time.")
+        said.append("Resident memory is never steady for a tenth of the time.")
     figure = f"{sizes} resident in {looks[-1].time - began:.1f} s"
     return Verdict(of, "OVER TIME", figure, [*said, found.problem] if found.problem else said)
 
 
 def recording_body(page: Page, found: Recording) -> None:
-    """Charts over time, then the peak and the steady part as snapshots."""
+    """Charts over time, then the peak and the steady period as snapshots."""
     page.chart(over_time_chart(found.looks))
     if any(each.rates for each in found.looks):
         page.chart(rates_chart(found.looks))
@@ -334,5 +334,6 @@ def recording_body(page: Page, found: Recording) -> None:
     if mapped:
         nearest = min(mapped, key=lambda each: abs(each.time - peak.time))
         page.chart(
-            map_chart(nearest.snapshot), f"After {nearest.time - began:.1f} s, the look with a map next to the peak."
+            map_chart(nearest.snapshot),
+            f"After {nearest.time - began:.1f} s, at the sample with a map closest to the peak.",
         )

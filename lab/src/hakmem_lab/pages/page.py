@@ -1,6 +1,6 @@
-"""HTML pages without a network: verdict first, charts by plotly, tables that a click on a head sorts.
+"""HTML pages that need no network: verdict first, charts by plotly, tables sorted by a click on a column's head.
 
-The chart library weighs two megabytes, so the pages of a folder share one file of it."""
+The chart library is two megabytes, so the pages of a folder share one file of it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from hakmem_lab.terminal.amounts import number
 from hakmem_lab.terminal.errors import LabError
 
 COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#db2777", "#0891b2", "#ca8a04", "#475569", "#dc2626")
-MOST_SERIES = 12  # of a chart that are put into words
+MOST_SERIES = 12  # of a chart that its description mentions
 
 
 @dataclass(frozen=True)
 class Link:
-    """A cell that leads elsewhere: to a page or a file beside this one."""
+    """A cell that links to a page or a file beside this one."""
 
     text: str
     target: str
@@ -44,7 +44,7 @@ Cell = str | int | float | Link | None
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a reader is to know of a result before anything else."""
+    """The box with a result's verdict at the top of a page."""
 
     of: str
     word: str
@@ -54,7 +54,7 @@ class Verdict:
 
 @dataclass
 class Page:
-    """What is gathered while a page is composed; `write` makes the file."""
+    """A page that is being composed; `write` makes the file."""
 
     title: str
     subtitle: str = ""
@@ -79,9 +79,9 @@ class Page:
         self.parts.append(f'<code class="command">{html.escape(text)}</code>')
 
     def verdict(self, found: Verdict, anchor: str = "", raw: str | None = None) -> None:
-        """The box that a reader sees first; with an anchor, of what, and the way there.
+        """The verdict box; with an anchor, also the name of the result and a link to it.
 
-        raw: the address of the runs that it follows from, relative to the page."""
+        raw: the address of the runs behind it, relative to the page."""
         said = "".join(f"<p>{_whole(each)}</p>" for each in found.sentences)
         if raw is not None:
             said += f'<p class="raw"><a href="{html.escape(raw)}">Every run, as a file</a></p>'
@@ -128,7 +128,7 @@ class Page:
         )
 
     def render(self, single: bool = True) -> str:
-        """The page; when it is to be a single file, with its chart library, which lies beside it otherwise."""
+        """The page's HTML; a single file includes the chart library, which otherwise lies beside it."""
         charts = any('class="chart"' in part for part in self.parts)
         script = ""
         if charts:
@@ -147,7 +147,7 @@ class Page:
     def write(self, path: Path, single: bool = False) -> None:
         """Writes the page, and beside it the chart library, once for all pages of the folder.
 
-        single: the library is in the page instead.  A LabError when it cannot be written."""
+        single: the library is in the page instead.  A LabError if it cannot be written."""
         content = self.render(single)
         library = path.parent / chart_file()
         try:
@@ -158,16 +158,16 @@ class Page:
                 beside.replace(library)
             path.write_text(content, encoding="utf-8")
         except OSError as error:
-            raise LabError(f"cannot write {path}: {error.strerror}", "Choose another place for the page.") from error
+            raise LabError(f"cannot write {path}: {error.strerror}", "Choose another place with --page.") from error
 
 
 def _heading(text: str) -> str:
-    """Text whose paths may break behind a slash, and nowhere else."""
+    """Text in which paths may break after a slash, and nowhere else."""
     return html.escape(text).replace("/", "/<wbr>")
 
 
 def alternative(figure: go.Figure, caption: str) -> str:
-    """A chart in words: its title, what its axes are, and of each series how many values lie between which."""
+    """A chart in words: its title, its axes, and the number and the range of each series' values."""
     layout = figure.layout
     said = [f"Chart: {layout.title.text or 'without a title'}."]
     axes = [
@@ -199,13 +199,13 @@ def _series_in_words(trace: Any) -> str:
 
 
 def _flat(values: Any) -> list[Any]:
-    """The numbers of a series, whatever plotly keeps it in."""
+    """The numbers of a series, in any of plotly's containers."""
     listed = values.tolist() if hasattr(values, "tolist") else list(values) if values is not None else []
     return [each for row in listed for each in (row if isinstance(row, list | tuple) else [row]) if each is not None]
 
 
 def _whole(text: str) -> str:
-    """A text for a page, whose percentages, intervals and dates no end of a line takes apart."""
+    """A text for a page in which percentages, intervals and dates do not break."""
     return FIGURE.sub(r'<span class="whole">\g<0></span>', html.escape(text))
 
 
@@ -221,7 +221,7 @@ def _cell(value: Cell, style: str) -> str:
 
 
 def link_to(file: Path | None, page: Path) -> str | None:
-    """The address of a file, relative to the page beside which it lies; None for no file."""
+    """The address of a file relative to the page; None for no file."""
     if file is None:
         return None
     return urllib.parse.quote(os.path.relpath(file.resolve(), page.resolve().parent))
@@ -240,12 +240,12 @@ def chart_library() -> str:
 
 @functools.cache
 def chart_file() -> str:
-    """The file of the chart library beside pages: another version has another name."""
+    """The file name of the chart library, which includes its version."""
     return f"hakmem-charts-{hashlib.sha256(get_plotlyjs().encode()).hexdigest()[:12]}.js"
 
 
 def provenance(page: Page, head: Head) -> None:
-    """How the figures were made: command, configurations, machine; the end of every page."""
+    """The end of every page: the command, the configurations and the machine behind the figures."""
     page.heading("How this was measured")
     page.command(head.plan.typed)
     page.table(

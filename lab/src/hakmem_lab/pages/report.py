@@ -42,7 +42,7 @@ class Item:
 
     @property
     def document(self) -> dict[str, object]:
-        """For machines."""
+        """The result as JSON."""
         found = self.verdict
         return {
             "file": str(self.source.path),
@@ -62,7 +62,7 @@ def finite(value: float) -> float | None:
 
 
 def item(source: Source) -> Item:
-    """What there is to say and to draw of one file."""
+    """The verdict and the charts of one file."""
     content = source.content
     if isinstance(content, Experiment):
         return experiment_item(source, content)
@@ -80,7 +80,7 @@ def item(source: Source) -> Item:
 
 
 def experiment_item(source: Source, experiment: Experiment) -> Item:
-    """An experiment of any kind, judged anew from its runs."""
+    """An experiment of any kind, judged again from its runs."""
     kind = experiment.head.kind
     if kind == "sweep":
         swept = sweep.analyse(experiment, experiment.labels[0])
@@ -126,7 +126,7 @@ def ratios_chart(ratios: Sequence[Ratio]) -> go.Figure:
 
 
 def compose(items: Sequence[Item], title: str, path: Path | None = None) -> Page:
-    """The whole page.  path: where it will lie, for the ways to the files."""
+    """The whole page.  path: its file, to which links are relative."""
     several = len(items) > 1
     page = Page(title, f"{counted(len(items), 'result')}" if several else "")
     if several:
@@ -138,7 +138,7 @@ def compose(items: Sequence[Item], title: str, path: Path | None = None) -> Page
         page.close()
     ratios = [ratio for each in items for ratio in each.ratios]
     if several and sum(math.isfinite(each.high) for each in ratios) > 1:
-        page.chart(ratios_chart(ratios), "Intervals as each result has them; what a gain is of stands in its section.")
+        page.chart(ratios_chart(ratios), "The intervals of each result; its section says what the gain is of.")
     for place, each in enumerate(items, start=1):
         if several:
             page.heading(each.verdict.of, f"result-{place}")

@@ -91,7 +91,7 @@ def point_rows(found: Sweep) -> list[list[Cell]]:
 
 
 def verdict(experiment: Experiment, found: Sweep) -> Verdict:
-    """What comes first."""
+    """The verdict at the top."""
     best = next(each for each in found.points if each.label == found.best)
     of = f"{', '.join(found.points[0].point)}: {shlex.join(experiment.head.plan.command)}"
     said = [each for each in (found.sentence, found.conditions.sentence, experiment.retried()) if each]
@@ -104,7 +104,7 @@ def body(page: Page, experiment: Experiment, found: Sweep) -> None:
     two = len(found.points[0].point) == 2
     page.chart(
         heat_map(found) if two else curve_chart(found, head.plan.threshold),
-        "Gains over the base, of paired rounds; the intervals hold all together with 95 % confidence.",
+        "Gains over the base, from paired rounds; all intervals together hold with 95 % confidence.",
     )
     page.table(
         ["setting", "median", "CV %", "gain %", "from", "to", "verdict", "behind the best %", "mark"], point_rows(found)
@@ -126,5 +126,5 @@ def compose(experiment: Experiment, found: Sweep, raw: str | None = None) -> Pag
 
 
 def write(experiment: Experiment, found: Sweep, path: Path, results: Path | None = None) -> None:
-    """Writes the page.  results: the file of the runs, to which it leads."""
+    """Writes the page.  results: the file of the runs, to which it links."""
     compose(experiment, found, link_to(results, path)).write(path)

@@ -19,10 +19,10 @@ STANDS = "The default stands."
 
 
 def search_chart(trials: Sequence[Trial]) -> go.Figure:
-    """The gain of every setting in the order in which they were tried, and the best so far."""
+    """The gain of every setting in the order of the trials, and the best so far."""
     figure = go.Figure()
     for state, name, symbol in (
-        ("complete", "measured to the end", "circle"),
+        ("complete", "fully measured", "circle"),
         ("pruned", "given up early", "circle-open"),
     ):
         chosen = [each for each in trials if each.state == state and each.gain is not None]
@@ -49,7 +49,7 @@ def search_chart(trials: Sequence[Trial]) -> go.Figure:
 
 
 def options_chart(trials: Sequence[Trial]) -> go.Figure:
-    """The gain at each value of each option, whatever the others were: which options matter shows here."""
+    """The gain at each value of each option, whatever the others were: it shows which options matter."""
     names = list(dict.fromkeys(name for each in trials for name in each.values))
     figure = go.Figure()
     for place, name in enumerate(names):
@@ -90,7 +90,7 @@ def options_chart(trials: Sequence[Trial]) -> go.Figure:
 
 
 def verdict(experiment: Experiment, found: Comparison) -> Verdict:
-    """What comes first: the best setting by name, and whether it is worth having."""
+    """The verdict at the top: the best setting, and whether it is worth having."""
     first = ab.verdict(experiment, found)
     outcome = f"Best of {counted(len(experiment.trials), 'setting')}: {experiment.head.find('B').text}."
     sentences = [outcome, *first.sentences] if found.verdict == "GO" else [f"{STANDS} {outcome}", *first.sentences]
@@ -102,7 +102,7 @@ def body(page: Page, experiment: Experiment, found: Comparison) -> None:
     if experiment.trials:
         page.chart(
             search_chart(experiment.trials),
-            "A trial has a few rounds, each with the default; the best of many looks better than it is, so that only "
+            "A trial has a few rounds, each with the default. The best of many trials looks better than it is, so only "
             "the decision counts.",
         )
         page.chart(options_chart(experiment.trials), "The menu chooses the option; the others varied as well.")
@@ -125,5 +125,5 @@ def compose(experiment: Experiment, found: Comparison, raw: str | None = None) -
 
 
 def write(experiment: Experiment, found: Comparison, path: Path, results: Path | None = None) -> None:
-    """Writes the page.  results: the file of the runs, to which it leads."""
+    """Writes the page.  results: the file of the runs, to which it links."""
     compose(experiment, found, link_to(results, path)).write(path)

@@ -1,1 +1,1 @@
-"""The heap profiler: switching it, reading its dumps, symbols, other tools' formats."""
+"""The heap profiler: controlling it, reading its dumps, symbols, other tools' formats."""

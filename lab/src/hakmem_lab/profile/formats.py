@@ -1,4 +1,4 @@
-"""Profiles in the forms that other tools read: pprof's, collapsed stacks, speedscope's, jemalloc's; and our JSON."""
+"""Profiles in other tools' formats (pprof, collapsed stacks, speedscope, jemalloc) and as JSON of the lab."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Stack = tuple[Frame, ...]
 
 @dataclass
 class Report:
-    """A profile with names: what each stack stands for, by kind."""
+    """A profile with names: the estimates of each stack, by kind."""
 
     stacks: dict[Stack, dict[str, Estimate]]
     kinds: tuple[str, ...]
     interval: int
     profile: Profile
-    lifetimes: dict[Stack, list[float]] = dataclasses.field(default_factory=dict)  # blocks freed, by LIFETIMES_MS
+    lifetimes: dict[Stack, list[float]] = dataclasses.field(default_factory=dict)  # freed blocks, by LIFETIMES_MS
 
     def total(self, kind: str) -> Estimate:
         return sum((values.get(kind, Estimate()) for values in self.stacks.values()), Estimate())
@@ -49,7 +49,7 @@ def named(profile: Profile, symbols: Symbols | None = None) -> Report:
 
 
 def difference(before: Report, after: Report) -> Report:
-    """What is live in `after` beyond `before`, by stack."""
+    """The growth of live memory from `before` to `after`, by stack."""
     stacks: dict[Stack, dict[str, Estimate]] = {}
     for stack in before.stacks.keys() | after.stacks.keys():
         grown = after.stacks.get(stack, {}).get("live", Estimate()) - before.stacks.get(stack, {}).get(
@@ -61,7 +61,7 @@ def difference(before: Report, after: Report) -> Report:
 
 # --- profile.proto ----------------------------------------------------------------------------------------------------
 
-# Of pprof's schema what is written here: message: (field, number, type, repeated).
+# The part of pprof's schema that is written: message: (field, number, type, repeated).
 SCHEMA: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
     "ValueType": (("type", 1, "int64", False), ("unit", 2, "int64", False)),
     "Sample": (("location_id", 1, "uint64", True), ("value", 2, "int64", True)),
@@ -138,7 +138,7 @@ def messages() -> dict[str, Any]:
 
 
 class Numbers:
-    """Gives each thing a number, in the order in which they come."""
+    """Numbers things in the order in which they first appear."""
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -183,7 +183,7 @@ def pprof(report: Report) -> bytes:
 
 
 def collapsed(report: Report, kind: str) -> str:
-    """One stack per line, outermost function first, and its bytes."""
+    """One stack per line, outermost function first, then its bytes."""
     lines = []
     for stack, values in report.stacks.items():
         size = round(values.get(kind, Estimate()).bytes)
@@ -229,7 +229,7 @@ def speedscope(report: Report, name: str) -> str:
 
 
 def as_document(report: Report) -> dict[str, Any]:
-    """Our own JSON: stacks with names, objects, bytes and standard errors."""
+    """The lab's JSON: stacks with names, objects, bytes and standard errors."""
 
     def one(value: Estimate) -> dict[str, float]:
         return {"objects": round(value.objects, 1), "bytes": round(value.bytes), "error": round(value.error)}
@@ -246,7 +246,7 @@ def as_document(report: Report) -> dict[str, Any]:
 
 
 def heap_v2(report: Report) -> str:
-    """jemalloc's text, with addresses, for tools that look up the names themselves."""
+    """jemalloc's text, with addresses, for tools that look up names themselves."""
     profile = report.profile
 
     def line(live: Sequence[int], allocated: Sequence[int]) -> str:

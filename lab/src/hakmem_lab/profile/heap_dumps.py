@@ -1,7 +1,8 @@
-"""Profiles of the library's heap profiler: what its two forms of dumps say, and what follows from a sample.
+"""Reads the dumps of the library's heap profiler, in both of their formats, and estimates blocks and bytes from
+samples.
 
-A block of n bytes is in the sample with probability p = 1 - exp(-n / interval). A site's samples are about as long, so
-their mean stands for each: `count` samples are count / p blocks, with a variance of count (1 - p) / p**2."""
+A block of n bytes is sampled with probability p = 1 - exp(-n / interval). A site's samples have about the same length,
+so their mean is used for each: `count` samples stand for count / p blocks, with a variance of count (1 - p) / p**2."""
 
 from __future__ import annotations
 
@@ -16,22 +17,22 @@ from hakmem_lab.terminal.errors import LabError
 
 KINDS = ("live", "allocated", "peak", "leaked", "short", "pinned", "growth")
 ABOUT = {
-    "live": "in use at the moment of the dump",
+    "live": "in use at the time of the dump",
     "allocated": "allocated since the profile began",
-    "peak": "in use at the moment of the highest use",
+    "peak": "in use at the peak",
     "leaked": "in use, and no pointer leads to it",
     "short": "allocated and freed again within 16 ms",
-    "pinned": "free but resident, in spans that blocks in use keep",
-    "growth": "more, or less, in use than in the profile before",
+    "pinned": "free but resident, in spans that live blocks keep",
+    "growth": "more, or less, in use than in the earlier profile",
 }
 SHORT_BUCKETS = 3  # below 1 ms, 4 ms, 16 ms
-LIFETIMES_MS = [0, *(4**i for i in range(11))]  # where each bucket of lifetimes begins
-Counted = tuple[int, int]  # samples, and the bytes asked for by them
+LIFETIMES_MS = [0, *(4**i for i in range(11))]  # the lower bound of each bucket of lifetimes
+Counted = tuple[int, int]  # samples, and the bytes requested by them
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of blocks and bytes; `error` is the standard error of the bytes."""
+    """An estimate of blocks and bytes; `error` is the standard error of the bytes."""
 
     objects: float = 0.0
     bytes: float = 0.0
@@ -49,20 +50,20 @@ class Estimate:
 
 
 def estimate(counted: Counted, interval: int) -> Estimate:
-    """What these samples stand for."""
+    """The estimate from these samples."""
     count, total = counted
     if count <= 0:
         return Estimate()
     mean = total / count
     chance = 1.0 if interval <= 1 else -math.expm1(-mean / interval)
-    if chance <= 0:  # blocks of no bytes
+    if chance <= 0:  # blocks of size 0
         return Estimate(float(count), 0.0, 0.0)
     return Estimate(count / chance, total / chance, count * mean**2 * (1 - chance) / chance**2)
 
 
 @dataclass(frozen=True)
 class Spans:
-    """What the spans of a size class hold: blocks in use, and resident bytes that are free and cannot go back."""
+    """The spans of a size class: blocks in use, and resident bytes that are free but cannot be returned."""
 
     size: int
     live: int
@@ -71,7 +72,7 @@ class Spans:
 
 @dataclass(frozen=True)
 class Site:
-    """One stack, its innermost return address first, for blocks of about one size."""
+    """One stack, innermost return address first, for blocks of about the same size."""
 
     frames: tuple[int, ...]
     counted: dict[str, Counted]
@@ -97,14 +98,14 @@ class Profile:
     time_ms: int = 0
     peak_ms: int = 0
     path: Path | None = None
-    text: str = ""  # of the mappings, as the kernel has it
-    about: str = ""  # what is in it, and what is not
+    text: str = ""  # of the mappings, as the kernel prints it
+    about: str = ""  # what the profile includes and what it does not
     kinds: tuple[str, ...] = field(default=("live", "allocated"))
     memory: list[tuple[int, int]] = field(default_factory=list)  # milliseconds of time_ms' clock, resident bytes
     spans: list[Spans] = field(default_factory=list)  # by size
 
     def with_spans(self, spans: list[Spans]) -> None:
-        """Makes known what the size classes held at the moment of the dump, and with it the kind `pinned`."""
+        """Adds the state of the size classes at the time of the dump, from which the kind `pinned` is estimated."""
         self.spans = sorted(spans, key=lambda each: each.size)
         self.kinds = (*self.kinds, "pinned")
 
@@ -114,13 +115,13 @@ class Profile:
         return estimate(site.counted.get(kind, (0, 0)), self.interval)
 
     def lifetimes(self, site: Site) -> list[float]:
-        """The blocks that have been freed, by how long they lived."""
+        """The freed blocks, by lifetime."""
         blocks, samples = self.of(site, "allocated").objects, site.counted.get("allocated", (0, 0))[0]
         return [count * blocks / samples if samples else 0.0 for count in site.lifetimes]
 
     def _pinned(self, site: Site) -> Estimate:
-        """A site's part of what is pinned in the spans of its class: as large as its part of their blocks in use. A
-        profile knows how many blocks are whose, not which lies beside which."""
+        """A site's share of what is pinned in the spans of its class: the same as its share of their live blocks. A
+        profile knows how many blocks each site has, not where they lie."""
         counted = site.counted.get("live", (0, 0))
         if counted[0] <= 0:
             return Estimate()
@@ -155,7 +156,7 @@ def minus(first: Counted, second: Counted) -> Counted:
 
 
 def short_lived(freed: Counted, lifetimes: list[int]) -> Counted:
-    """Of freed samples those that lived for a short time, as long as the others."""
+    """The freed samples with short lifetimes, in the form of other samples."""
     count = sum(lifetimes[:SHORT_BUCKETS])
     return (count, freed[1] * count // freed[0]) if freed[0] else (0, 0)
 
@@ -189,7 +190,7 @@ def from_json(text: str) -> Profile:
 
 
 def from_heap_v2(text: str) -> Profile:
-    """jemalloc's text, which the library writes as well; of threads' lines only the sum is read."""
+    """Reads jemalloc's text format, which the library writes too; of threads' lines only the sum."""
     head, _, maps = text.partition("\nMAPPED_LIBRARIES:\n")
     lines = head.splitlines()
     interval = int(lines[0].partition("/")[2])
@@ -205,7 +206,7 @@ def from_heap_v2(text: str) -> Profile:
 
 
 def read(path: Path) -> Profile:
-    """A dump of either form; a LabError when the file is neither."""
+    """Reads a dump in either format; a LabError if the file is neither."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
         profile = from_heap_v2(text) if text.startswith("heap_v2/") else from_json(text)
@@ -213,7 +214,7 @@ def read(path: Path) -> Profile:
         raise LabError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, IndexError, TypeError):
         raise LabError(
-            f"{path} is no heap profile", "Give a file that HAKMEM_PROFILE=1 or hakmem profile wrote."
+            f"{path} is not a heap profile", "Give a file that HAKMEM_PROFILE=1 or hakmem profile wrote."
         ) from None
     profile.path = path
     return profile

@@ -1,5 +1,5 @@
-"""The resident memory of a process over time, as somebody beside it sees it: `hakmem profile` draws it beside the flame
-graph, with the moments of its profiles. Times are those of the monotonic clock, as in the library's dumps."""
+"""The resident memory of a process over time, measured from outside: `hakmem profile` draws it above the flame graph,
+with the times of its dumps. Times are those of the monotonic clock, as in the library's dumps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hakmem_lab.target import process
 from hakmem_lab.terminal.errors import LabError
 
 FIRST_MS = 20
-MOST_POINTS = 1000  # then every second one goes, and twice the time passes between two looks
+MOST_POINTS = 1000  # then every second one is removed, and the interval doubles
 
 
 class MemoryOverTime:
-    """Looks at a process from another thread, as long as the block of its `with` runs."""
+    """Samples a process from another thread while its `with` block runs."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -38,7 +38,7 @@ class MemoryOverTime:
                 resident = process.kilobytes(self.pid, "VmRSS")
             except LabError:
                 return
-            if not resident:  # it has ended, and nobody has waited for it yet
+            if not resident:  # it is a zombie
                 return
             self.add(time.monotonic_ns() // 1_000_000, resident)
 

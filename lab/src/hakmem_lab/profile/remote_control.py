@@ -1,5 +1,5 @@
-"""Switches the profiler of a running process, from outside: writes a request where the library looks for one, and has
-it looked for by the signal that the process has said, or else by its next call of malloc."""
+"""Controls the profiler of a running process from outside: writes a request where the library looks for one, and makes
+the process look by the signal that it has named, or else at its next call of malloc."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from hakmem_lab.terminal.errors import LabError
 
 ANSWER_S = 10.0
 ADVICE = (
-    "A process answers when it allocates. Start it with HAKMEM_PROFILE=ready HAKMEM_STATS_SIGNAL=N, N the number of "
-    "a signal that it does not use, and it answers at once."
+    "A process answers when it allocates. Started with HAKMEM_PROFILE=ready HAKMEM_STATS_SIGNAL=N (a signal that it "
+    "does not use), it answers at once."
 )
 
 
@@ -32,7 +32,7 @@ class _IoVec(ctypes.Structure):
 
 
 def write_memory(pid: int, address: int, content: bytes) -> None:
-    """Bytes into another process; a LabError when it has ended or may not be written to."""
+    """Writes bytes into another process; a LabError if it has ended or may not be written to."""
     call = ctypes.CDLL(None, use_errno=True).process_vm_writev
     call.restype = ctypes.c_ssize_t
     buffer = ctypes.create_string_buffer(content, len(content))
@@ -46,7 +46,7 @@ def write_memory(pid: int, address: int, content: bytes) -> None:
 
 
 class Profiler:
-    """The heap profiler of a process that runs."""
+    """The heap profiler of a running process."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -66,7 +66,7 @@ class Profiler:
 
     @property
     def started(self) -> bool:
-        """Whether a profile has ever been begun."""
+        """Whether a profile was ever started."""
         return self.half("session") != 0
 
     @property
@@ -77,7 +77,7 @@ class Profiler:
         write_memory(self.pid, self._at(name), content)
 
     def request(self, what: str) -> None:
-        """Asks for a start, a stop or a dump, and waits until it is done."""
+        """Requests a start, a stop or a dump, and waits until it is done."""
         before = self.half("answered")
         number = self.half("signal")
         undo = self._lead_to_slow_path()
@@ -93,7 +93,7 @@ class Profiler:
                     raise LabError(f"process {self.pid} has ended", "Start it again.")
                 time.sleep(0.01)
         except BaseException:
-            if process.exists(self.pid):  # what is not answered yet must not be later, when nobody asks any more
+            if process.exists(self.pid):  # withdraws the request, so that it is not served later
                 self.put("request", struct.pack("=I", 0))
                 undo()
             raise
@@ -104,8 +104,8 @@ class Profiler:
             raise LabError(f"process {self.pid}: the request '{what}' failed: {os.strerror(code)}")
 
     def _lead_to_slow_path(self) -> Callable[[], None]:
-        """Has the next call of malloc look for a request, which a thread's cache would serve without; gives what undoes
-        it. While a profile counts, a word decides; else the table of bins, which the kernel lets a debugger write."""
+        """Makes the next call of malloc look for a request, even if it would hit the thread's cache; returns the undo.
+        While a profile counts, one word decides that; otherwise the table of bins, which a debugger may write."""
         number, root = self.live.number, self.live.root
         if "profile_bins" not in root:  # an older library
             return lambda: None
@@ -129,12 +129,12 @@ class Profiler:
         self.request("start")
 
     def dump(self) -> heap_dumps.Profile:
-        """What is known now."""
+        """The profile up to now."""
         with shared_folder(self.pid) as folder:
             path = folder / "profile.json"
             text = os.fsencode(path) + b"\0"
             if len(text) > self.live.number["profile_path_size"]:
-                raise LabError(f"{folder}: too long a name", "Set TMPDIR to a shorter one.")
+                raise LabError(f"{folder}: the name is too long", "Set TMPDIR to a shorter path.")
             self.put("path", text)
             self.request("dump")
             spans = spans_of(self.live)
@@ -146,12 +146,12 @@ class Profiler:
 
 
 def how_to_switch_off(pid: int) -> list[str]:
-    """The command line, for a program to run."""
+    """The command line that switches the profiler off."""
     return [sys.executable, "-m", "hakmem_lab", "profile", str(pid), "--off"]
 
 
 def spans_of(live: Live) -> list[heap_dumps.Spans]:
-    """What the size classes hold; nothing of a process that has ended, or that may not be looked at page by page."""
+    """The state of the size classes; empty if the process has ended or its pages may not be read."""
     try:
         snapshot = live.snapshot()
         if not ledger.add(live, snapshot):

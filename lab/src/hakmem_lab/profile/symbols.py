@@ -1,6 +1,6 @@
-"""From return addresses to functions, files and lines, when the process is gone: by the mapped files and their debug
-information, which llvm-symbolizer or addr2line reads. Both look for separate debug files by the build id; what
-debuginfod's clients have fetched is found here. Generated code has names where its runtime writes them for perf."""
+"""From return addresses to functions, files and lines after the process has ended, by the debug information of the
+mapped files, which llvm-symbolizer or addr2line reads. Both find separate debug files by the build id; this module
+finds those that debuginfod's clients have fetched. Generated code has names if its runtime writes them for perf."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OWN_NAMES = {
 
 @dataclass(frozen=True)
 class Frame:
-    """A function at one place; a frame that was inlined into the next one is one of its own."""
+    """A function with its source line; an inlined call is a separate frame."""
 
     name: str
     file: str = ""
@@ -47,13 +47,13 @@ class Frame:
 
 
 class Generated:
-    """The functions of generated code, by the file in which runtimes tell perf of them: lines "START SIZE NAME"."""
+    """The functions of generated code, from the file that runtimes write for perf: lines "START SIZE NAME"."""
 
     def __init__(self, file: Path) -> None:
         self.functions: dict[int, tuple[int, str]] = {}
         try:
             with file.open(encoding="utf-8", errors="replace") as lines:
-                if os.fstat(lines.fileno()).st_uid in (0, os.geteuid()):  # anybody may write to that folder
+                if os.fstat(lines.fileno()).st_uid in (0, os.geteuid()):  # any user may write to that folder
                     for line in lines:
                         self._add(line)
         except OSError:
@@ -61,7 +61,7 @@ class Generated:
         self.starts = sorted(self.functions)
 
     def _add(self, line: str) -> None:
-        """What comes later stands where the former was."""
+        """A later function replaces earlier ones at its addresses."""
         match = re.fullmatch(r"(?:0x)?([0-9a-f]+) (?:0x)?([0-9a-f]+) (.+)\n?", line)
         if match:
             self.functions[int(match[1], 16)] = (int(match[2], 16), match[3])
@@ -78,17 +78,17 @@ class Generated:
         return Frame(python[1], python[2]) if python else Frame(of_v8(name), module="generated code")
 
 
-# How versions of V8 begin the name of a function in JavaScript, with a sign of how far it was compiled behind it.
+# The prefixes of V8's versions for JavaScript functions, followed by a mark of the compilation tier.
 JAVASCRIPT = re.compile(r"(?:JS|LazyCompile|InterpretedFunction|Function|Script|Eval):[~^*+']?")
 
 
 def of_v8(name: str) -> str:
-    """A function of JavaScript under one name, whichever V8 it is and however far it was compiled."""
+    """A JavaScript function's name, independent of V8's version and of the compilation tier."""
     return JAVASCRIPT.sub("JS:", name, count=1) if JAVASCRIPT.match(name) else name
 
 
 class Symbols:
-    """The frames of the addresses of one process; each address is asked for once."""
+    """The frames of one process's addresses; each address is looked up once."""
 
     def __init__(self, mappings: Sequence[Mapping], root: Path = Path("/"), pid: int = 0) -> None:
         self.generated = Generated(root / f"tmp/perf-{pid}.map")
@@ -104,7 +104,7 @@ class Symbols:
         return found if found and address < found.end else None
 
     def learn(self, addresses: Iterable[int]) -> None:
-        """Looks up return addresses; the instruction before each is the call."""
+        """Looks up return addresses; the call is the instruction before each."""
         by_module: dict[str, dict[int, int]] = defaultdict(dict)
         for address in {each for each in addresses if each not in self.found}:
             mapping = self.mapping_of(address - 1)
@@ -120,7 +120,7 @@ class Symbols:
                 self.found[address] = tuple(Frame(f.name, f.file, f.line, module) for f in frames)
 
     def _bias(self, mapping: Mapping) -> int:
-        """By how much the addresses of a mapping are above those of the file's own tables; the file is read once."""
+        """The difference between a mapping's addresses and those in the file's tables; the file is read once."""
         if mapping not in self.biases:
             file = self.root / mapping.path.removeprefix("/")
             bias = elf.load_bias(file, mapping.offset, mapping.start) if file.is_file() else None
@@ -128,7 +128,7 @@ class Symbols:
         return self.biases[mapping]
 
     def stack(self, addresses: Sequence[int]) -> tuple[Frame, ...]:
-        """The stack from the innermost function outwards, without the allocator's own ones."""
+        """The stack from the innermost function outwards, without the allocator's own functions."""
         self.learn(addresses)
         frames = [frame for address in addresses for frame in self.found[address]]
         own = 0
@@ -137,12 +137,12 @@ class Symbols:
         return tuple(frames[own:])
 
 
-# What languages' standard libraries put between a program's code and malloc: C++'s containers, Rust's collections.
+# The standard libraries' functions between a program's code and malloc: C++'s containers, Rust's collections.
 STANDARD = re.compile("(std|__gnu_cxx|alloc|core|hashbrown)::")
 
 
 def is_standard(name: str) -> bool:
-    """Whether a function is a standard library's; in Rust a type of the program may have its traits."""
+    """Whether a function belongs to a standard library; in Rust a type of the program may implement its traits."""
     if name.startswith("<"):
         return STANDARD.match(name.lstrip("<&*([ ")) is not None
     before = ""
@@ -152,7 +152,7 @@ def is_standard(name: str) -> bool:
 
 
 def without_standard(stack: Sequence[Frame]) -> Sequence[Frame]:
-    """The stack from the innermost function on that is not a standard library's; all of it if there is none."""
+    """The stack from its innermost function outside standard libraries; the whole stack if there is none."""
     first = next((place for place, frame in enumerate(stack) if not is_standard(frame.name)), 0)
     return stack[first:]
 
@@ -161,7 +161,7 @@ RUST_SIGNS = {"LT": "<", "GT": ">", "RF": "&", "BP": "*", "C": ",", "LP": "(", "
 
 
 def readable(name: str) -> str:
-    """The name of a Rust function that has been taken for one of C++ when it was demangled."""
+    """The name of a Rust function that was demangled as if it were C++."""
     path, hashed, _ = name.rpartition("::h")
     if not hashed or not re.fullmatch("[0-9a-f]{16}", name[-16:]):
         return name
@@ -179,7 +179,7 @@ def is_own(frame: Frame) -> bool:
 
 
 def fetched_by_debuginfod(file: Path) -> Path | None:
-    """The debug information of a file that has none itself, where debuginfod's clients keep what they have fetched."""
+    """The separate debug file that debuginfod's clients have fetched for a file without debug information."""
     build_id = elf.missing_debug_information(file)
     if build_id is None:
         return None
@@ -193,7 +193,7 @@ def fetched_by_debuginfod(file: Path) -> Path | None:
 
 
 def look_up(file: Path, places: list[int]) -> dict[int, list[Frame]]:
-    """The frames of addresses in a file, innermost first, by the first tool that there is."""
+    """The frames of addresses in a file, innermost first, by the first tool that is installed."""
     file = fetched_by_debuginfod(file) or file
     tool = next((path for name in SYMBOLIZERS if (path := shutil.which(name))), None)
     if tool is not None:
@@ -231,7 +231,7 @@ def by_llvm(tool: str, file: Path, places: list[int]) -> dict[int, list[Frame]]:
 
 
 def by_addr2line(tool: str, file: Path, places: list[int]) -> dict[int, list[Frame]]:
-    """With -a each answer begins with its address; then come pairs of lines, a function and its place."""
+    """With -a each answer begins with its address; then come pairs of lines, function and source line."""
     text = asked([tool, "-aifC", "-e", str(file)], "".join(f"{at:#x}\n" for at in places))
     found: dict[int, list[Frame]] = {}
     lines = iter(text.splitlines())

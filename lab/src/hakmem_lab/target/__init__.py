@@ -1,1 +1,1 @@
-"""What is run or looked at: libraries, allocators, their options, programs, processes."""
+"""The things that commands work on: the library and its options, other allocators, programs, processes."""

@@ -1,7 +1,7 @@
-"""Who is measured: HAKMEM and its variants, the system's malloc, the installed peers, the floor.
+"""The allocators that can be measured: HAKMEM and its variants, the system's malloc, installed peers, the floor.
 
 Finds the peers' libraries, and proves with the dynamic linker's own log that a preloaded library really
-serves malloc: a library that cannot be loaded is otherwise skipped with a mere warning.
+serves malloc: the linker only warns about a library that it cannot load.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FLOOR = "floor"
 PEERS = peers.NAMES
 LIBRARY_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/lib", "/lib64")
 
-# Variables of the allocators: kept for the programs, but shown, since they change what is measured.
+# The allocators' own variables: passed on to programs, but shown, since they change what is measured.
 TUNING_VARIABLES = re.compile(r"HAKMEM_|MIMALLOC_|MALLOC_|TCMALLOC_|GLIBC_TUNABLES$|_RJEM_|JE_")
 
 
@@ -33,7 +33,7 @@ class Allocator:
     shared_object: Path | None = None  # what to preload
 
     def environment(self) -> dict[str, str]:
-        """The environment in which a program runs on this allocator and on nothing else."""
+        """The environment in which a program runs on this allocator and no other."""
         environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "LD_DEBUG")}
         if self.shared_object is not None:
             environment["LD_PRELOAD"] = str(self.shared_object)
@@ -41,7 +41,7 @@ class Allocator:
 
 
 def command_output(command: list[str]) -> str:
-    """The command's output, or nothing when there is no such command or it fails."""
+    """The command's output; empty if it does not exist or fails."""
     path = os.environ.get("PATH", os.defpath) + os.pathsep + "/sbin" + os.pathsep + "/usr/sbin"
     program = shutil.which(command[0], path=path)
     if program is None:
@@ -69,7 +69,7 @@ def installed_libraries() -> list[Path]:
 
 
 def find_peers() -> dict[str, Path | None]:
-    """The library of each peer, or None for one that is not there: first those built from source, then packages."""
+    """The library of each peer, or None if it is not installed: those built from source first, then packages."""
     files = installed_libraries()
     found: dict[str, Path | None] = {each.name: each.path if each.path.is_file() else None for each in peers.BUILT}
     for name, pattern in peers.INSTALLED.items():
@@ -78,7 +78,7 @@ def find_peers() -> dict[str, Path | None]:
 
 
 def served_by(allocator: Allocator, program: Path) -> tuple[Path | None, str]:
-    """The file in which the program's malloc was found, and the linker's words if it wasn't found."""
+    """The file in which the program's malloc was found, and the linker's message if it was not found."""
     environment = {**allocator.environment(), "LD_DEBUG": "bindings", "LD_BIND_NOW": "1"}
     done = subprocess.run(
         [str(program), "--help"],
@@ -99,7 +99,7 @@ def served_by(allocator: Allocator, program: Path) -> tuple[Path | None, str]:
 
 
 def why_not_loaded(allocator: Allocator, program: Path) -> str | None:
-    """None when the preloaded library serves malloc, else what is wrong."""
+    """None if the preloaded library serves malloc, otherwise what is wrong."""
     if allocator.shared_object is None:
         return None
     found, said = served_by(allocator, program)
@@ -111,7 +111,7 @@ def why_not_loaded(allocator: Allocator, program: Path) -> str | None:
 
 
 def package_version(library: Path) -> str:
-    """The version of the package that brought the library, where a package manager knows."""
+    """The version of the package that installed the library, if a package manager knows it."""
     for path in (library, library.resolve(), Path("/usr") / library.resolve().relative_to("/")):
         owner = command_output(["dpkg-query", "-S", str(path)]).split(": ")[0].strip()
         if owner:
@@ -120,7 +120,7 @@ def package_version(library: Path) -> str:
 
 
 def describe(allocator: Allocator) -> str:
-    """One line for the report: which code this column stands for."""
+    """One line for the report: the code that this column measures."""
     if allocator.kind == "floor":
         return "the same loops without refill, checks or ownership: a limit, not an allocator"
     if allocator.shared_object is None:
@@ -147,7 +147,7 @@ def processor() -> str:
 
 
 def environment_facts() -> dict[str, str]:
-    """What a reader needs to judge the figures."""
+    """The facts that a reader needs to judge the figures."""
     kernel = os.uname()
     facts = {
         "processor": f"{processor()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} CPUs usable",

@@ -1,12 +1,12 @@
-"""What a program is run with: an allocator and variables, from one line of text.
+"""A configuration: the allocator and the variables that a program runs with, from one line of text.
 
     HAKMEM_REFILL_COUNT=64        a variable; several are separated by spaces, quoted as in a shell
     refill_count=64               the same, by the option's name
     lib:out/new/libhakmem.so      another library file
     alloc:mimalloc                another allocator that is installed; alloc:system is the C library's
-    lib:PATH HAKMEM_STATS=exact   any mixture; an empty text is HAKMEM as it is
+    lib:PATH HAKMEM_STATS=exact   any combination; an empty text is HAKMEM with its defaults
 
-A variable of HAKMEM must be an option that the library has, with a value that it takes.
+Variables of HAKMEM must be options that the library has, with values that it accepts.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class Configuration:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """', did you mean X?' when a known name is near, else nothing."""
+    """', did you mean X?' if a known name is similar, else nothing."""
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {found[0]}?" if found else ""
 
 
 def find_allocator(name: str, hakmem: Path | None) -> Allocator:
-    """The allocator of that name; hakmem is the library file that --library gave, if any."""
+    """The allocator of that name; `hakmem` is the file given with --library, if any."""
     if name == HAKMEM:
         return Allocator(HAKMEM, "ours", libhakmem.find(hakmem))
     if name in (SYSTEM, "glibc", "libc"):
@@ -69,7 +69,7 @@ def find_allocator(name: str, hakmem: Path | None) -> Allocator:
 
 
 def _split_setting(token: str, options: dict[str, libhakmem.Option]) -> tuple[str, str]:
-    """`name=value` or `NAME=value` as variable and value; checks that an option of this name exists."""
+    """The variable and the value of `name=value` or `NAME=value`; checks that there is such an option."""
     name, equals, value = token.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise LabError(f"'{token}' is neither NAME=VALUE nor alloc:NAME nor lib:PATH", ADVICE)
@@ -85,7 +85,7 @@ def _split_setting(token: str, options: dict[str, libhakmem.Option]) -> tuple[st
 
 
 def _check_values(configuration: Configuration) -> None:
-    """The library itself says whether it takes the values."""
+    """Asks the library itself whether it accepts the values."""
     names = [name for name in configuration.settings if name.startswith(PREFIX)]
     if not names or configuration.allocator.shared_object is None:
         return
@@ -98,9 +98,9 @@ def _check_values(configuration: Configuration) -> None:
 
 
 def parse(text: str, label: str, hakmem: Path | None = None, checked: bool = True) -> Configuration:
-    """A configuration from its text; a LabError that names the nearest option, allocator or file otherwise.
+    """A configuration from its text; a LabError that names the most similar option or allocator if it is wrong.
 
-    hakmem: the library file when the text names none.  checked: ask the library whether the values are good."""
+    hakmem: the library file if the text names none.  checked: ask the library whether it accepts the values."""
     try:
         tokens = shlex.split(text)
     except ValueError as error:
@@ -126,7 +126,7 @@ def parse(text: str, label: str, hakmem: Path | None = None, checked: bool = Tru
 
 
 def library_file(path: str) -> Allocator:
-    """A library by its path: ours when it tells HAKMEM's options, otherwise taken as a peer."""
+    """A library by its path: HAKMEM if it lists HAKMEM's options, otherwise a peer."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise LabError(f"lib:{path}: no such file", "Give the path of a shared library that replaces malloc.")
@@ -139,7 +139,7 @@ def library_file(path: str) -> Allocator:
 
 
 def _foreign(settings: list[str], allocator: Allocator) -> dict[str, str]:
-    """Settings of an allocator whose options the lab does not know."""
+    """The settings of an allocator whose options the lab does not know."""
     pairs: dict[str, str] = {}
     for token in settings:
         name, equals, value = token.partition("=")

@@ -1,4 +1,4 @@
-"""What an executable or a library is: for which machine, how it is linked, which names it defines."""
+"""Facts about an executable or a library: its machine, its dynamic linker, the symbols that it defines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Elf:
 
 
 def describe(path: Path) -> Elf | None:
-    """None when the file is not ELF. OSError when it cannot be read."""
+    """None if the file is not ELF. OSError if it cannot be read."""
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
     from elftools.elf.segments import InterpSegment
@@ -54,7 +54,7 @@ def describe(path: Path) -> Elf | None:
 
 
 def needed(path: Path) -> list[str]:
-    """The libraries that a file asks for by name."""
+    """The names of the libraries that a file needs."""
     from elftools.common.exceptions import ELFError
     from elftools.elf.dynamic import DynamicSection
     from elftools.elf.elffile import ELFFile
@@ -70,7 +70,7 @@ def needed(path: Path) -> list[str]:
 
 def symbol(path: Path, name: str, tables: tuple[str, ...] = (".dynsym", ".symtab")) -> int | None:
     """The address of a defined symbol relative to the file's own addresses, from the first of the tables that has it;
-    None when none has it or the file is not ELF."""
+    None if none has it or the file is not ELF."""
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
     from elftools.elf.sections import SymbolTableSection
@@ -90,10 +90,11 @@ def symbol(path: Path, name: str, tables: tuple[str, ...] = (".dynsym", ".symtab
 
 
 def _value(elf: ELFFile, section: SymbolTableSection, name: bytes) -> int | None:
-    """The value of a defined symbol. pyelftools would make an object of each of a large program's symbols."""
+    """The value of a defined symbol. pyelftools would make an object of every symbol, which is slow for large
+    programs."""
     names, form = section.stringtable.data(), "IBBHQQ" if elf.elfclass == 64 else "IIIBBH"
     wanted, place = set(), names.find(name + b"\0")
-    while place >= 0:  # a string may be the end of another one
+    while place >= 0:  # a name may be the end of another one
         wanted.add(place)
         place = names.find(name + b"\0", place + 1)
     if not wanted:
@@ -128,7 +129,7 @@ def missing_debug_information(path: Path) -> str | None:
 
 
 def load_bias(path: Path, file_offset: int, mapped_at: int) -> int | None:
-    """What to add to the file's addresses, when the part of it at file_offset is mapped at mapped_at.
+    """What to add to the file's addresses if the part of it at file_offset is mapped at mapped_at.
 
     A page of the file can hold the end of one segment and the start of the next.
     A mapping that begins there is the next one's.

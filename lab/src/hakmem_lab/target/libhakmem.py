@@ -1,7 +1,7 @@
 """Finds libhakmem.so, and reads its options from it.
 
-The order: --library, the variable HAKMEM_LIBRARY, the build tree in which the lab stands (out/release) or, in an
-installed lab, the one beside it; the places where a package puts it.
+The order: --library, the variable HAKMEM_LIBRARY, out/release of the source tree that the lab runs from (or, in the
+wheel, the bundled library), the folders where packages install it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INSTALLED = ("/usr/local/lib", "/usr/local/lib64", "/usr/lib", "/usr/lib64")
 
 
 def source_tree() -> Path | None:
-    """The root of the repository, when the lab runs from there."""
+    """The root of the source tree, if the lab runs from one."""
     for folder in Path(__file__).resolve().parents:
         if (folder / "src" / "diag" / "options.def").is_file() and (folder / "dev").is_file():
             return folder
@@ -32,7 +32,7 @@ def source_tree() -> Path | None:
 
 
 def places() -> list[Path]:
-    """Where the library may be when nobody says where, the first choice first."""
+    """Where the library may be if the user does not say, the first choice first."""
     tree = source_tree()
     found = [tree / "out" / "release" / NAME] if tree else [BUNDLED]
     for folder in [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *INSTALLED]:
@@ -43,7 +43,7 @@ def places() -> list[Path]:
 
 
 def find(wanted: Path | None = None) -> Path:
-    """The library's file, absolute; a LabError that says where it was looked for when there is none."""
+    """The library's file, absolute; a LabError that lists the places that were tried if there is none."""
     given, origin = (wanted, "--library") if wanted else (os.environ.get(VARIABLE), VARIABLE)
     if given:
         path = Path(given)
@@ -57,7 +57,7 @@ def find(wanted: Path | None = None) -> Path:
         if path.is_file():
             return path.resolve()
     raise LabError(
-        f"{NAME} was not found; looked at {', '.join(str(path) for path in tried)}",
+        f"{NAME} was not found; tried {', '.join(str(path) for path in tried)}",
         f"Build it with './dev build', or say where it is with --library PATH or {VARIABLE}=PATH.",
     )
 
@@ -67,7 +67,7 @@ IN_BYTES = 1 << 55  # HAK_OPTION_IN_BYTES of hakmem.h
 
 @dataclass(frozen=True)
 class Option:
-    """One option of the library, as hak_option_next tells it."""
+    """One option of the library, as hak_option_next describes it."""
 
     name: str
     help: str
@@ -81,7 +81,7 @@ class Option:
     most: int
 
     def form_of(self, value: int) -> tuple[str, int]:
-        """Of which kind a value is, and how much: one of "every" is a time or bytes."""
+        """The kind and the amount of a value: one of kind "every" is a time or a number of bytes."""
         if self.kind != "every":
             return self.kind, value
         return ("bytes", value - IN_BYTES) if value & IN_BYTES else ("time", value)
@@ -92,7 +92,7 @@ class Option:
         return "HAKMEM_" + self.name.upper()
 
 
-# Runs in a child, so that neither a wrong file nor HAKMEM_STATS=1 in the environment meets the lab itself.
+# Runs in a child, so that neither a wrong file nor HAKMEM_STATS=1 in the environment affects the lab itself.
 _QUESTION = """
 import ctypes, json, os, sys
 text, number = ctypes.c_char_p, ctypes.c_uint64
@@ -124,7 +124,7 @@ json.dump(found, sys.stdout)
 
 
 def _ask(library: Path, environment: Mapping[str, str]) -> tuple[dict[str, Option], str]:
-    """The library's options in a process with this environment, and what it says there on standard error."""
+    """The library's options in a process with this environment, and its output on standard error there."""
     done = subprocess.run(
         [sys.executable, "-S", "-c", _QUESTION, str(library)],
         env=dict(environment),
@@ -135,7 +135,7 @@ def _ask(library: Path, environment: Mapping[str, str]) -> tuple[dict[str, Optio
     )
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise LabError(f"{library} does not tell its options: {why}", "Build it anew with './dev build'.")
+        raise LabError(f"{library} does not list its options: {why}", "Build it anew with './dev build'.")
     return {each["name"]: Option(**each) for each in json.loads(done.stdout)}, done.stderr.strip()
 
 
@@ -152,7 +152,7 @@ def default_options(library: Path) -> dict[str, Option]:
 
 @functools.cache
 def presets(library: Path) -> tuple[str, ...]:
-    """The names of a library's presets; none when it does not tell them."""
+    """The names of a library's presets; none if it does not list them."""
     done = subprocess.run(
         [sys.executable, "-S", "-c", _PRESETS, str(library)], env=without_settings(), capture_output=True, check=False
     )
@@ -165,5 +165,5 @@ def options(library: Path, environment: Mapping[str, str] | None = None) -> dict
 
 
 def warnings(library: Path, environment: Mapping[str, str]) -> str:
-    """What the library says on its start about a process's settings; empty when all are good."""
+    """What the library says at start about a process's settings; empty if all are right."""
     return _ask(library, environment)[1]

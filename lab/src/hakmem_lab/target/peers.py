@@ -22,17 +22,17 @@ INSTALLED: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Built:
-    """A peer that is built from the sources that a Rust crate carries along."""
+    """A peer that is built from the sources inside a Rust crate."""
 
     name: str
-    release: str  # which release of the allocator the crate has
+    release: str  # the release of the allocator in the crate
     crate: str
     version: str  # of the crate
     file_name: str
 
     @property
     def folder(self) -> Path:
-        """Where it is built; another version has another folder."""
+        """The folder in which it is built; each version has its own."""
         return folder() / f"{self.name}-{self.version.partition('+')[0]}"
 
     @property
@@ -49,7 +49,7 @@ BUILT: tuple[Built, ...] = (
     Built("gtcmalloc", "Google's tcmalloc of crate 0.1.14", "libtcmalloc-sys", "0.1.14", "libtcmalloc.so"),
 )
 
-# Built by name only, and no peer of benchmarks: what one record compares with (0080).
+# Built only when named, and not a peer in benchmarks: record 0080 compares with it.
 VARIANTS: tuple[Built, ...] = (
     Built("jemalloc5-prof", "jemalloc 5.3.1 with its profiler", "tikv-jemalloc-sys", "0.7.1", "libjemalloc.so.2"),
 )
@@ -58,7 +58,7 @@ NAMES: tuple[str, ...] = (*(each.name for each in BUILT), *INSTALLED)
 
 
 def folder() -> Path:
-    """Where the built ones lie: $HAKMEM_PEERS, or hakmem/peers in the user's cache; all source trees share it."""
+    """The folder of built peers: $HAKMEM_PEERS, or hakmem/peers in the user's cache; all source trees share it."""
     given = os.environ.get(FOLDER_VARIABLE)
     if given:
         return Path(given).absolute()
@@ -67,5 +67,5 @@ def folder() -> Path:
 
 
 def built(path: Path) -> Built | None:
-    """The built peer that a library file is."""
+    """The built peer to which a library file belongs."""
     return next((each for each in (*BUILT, *VARIANTS) if each.path == path), None)

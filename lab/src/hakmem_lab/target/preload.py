@@ -1,8 +1,8 @@
 """Whether a library can be preloaded into a program, and if not, why and what to do instead.
 
-The dynamic linker ignores what it cannot preload, at most with a warning, and the program then runs on another malloc.
-So the program is looked at before it starts: its file, the interpreter of a script, and what the dynamic linker itself
-says when it is asked to list what it would load."""
+The dynamic linker ignores a library that it cannot preload, at most with a warning, and the program then runs on
+another malloc. So the program is examined before it starts: its file, the interpreter of a script, and the dynamic
+linker's own list of what it would load."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Program:
 
 
 def find(name: str, environment: Mapping[str, str]) -> Path:
-    """The file that execvp would take."""
+    """The file that execvp would execute."""
     path = name if "/" in name else shutil.which(name, path=environment.get("PATH", os.defpath))
     if path is None:
         if Path(name).exists():
@@ -83,19 +83,23 @@ def look(name: str, environment: Mapping[str, str]) -> Program:
             following = interpreter_of(current, environment)
         except PermissionError:
             raise LabError(
-                f"{current} may be executed but not read, so that nobody can say whether it can be preloaded",
+                f"{current} may be executed but not read, so the lab cannot tell whether HAKMEM can be preloaded",
                 "Start it with --anyway.",
                 CANNOT_LOAD,
             ) from None
         if following is None:
-            # Without a first line the shell is taken, as execvp does.
+            # A script without a first line is run by the shell, as execvp does.
             following = find("/bin/sh", environment)
         current = following
-    raise LabError(f"{name}: its interpreter is a script again and again", "Give the program itself.", CANNOT_RUN)
+    raise LabError(
+        f"{name}: its interpreter is a script, whose interpreter is a script, and so on",
+        "Give the program itself.",
+        CANNOT_RUN,
+    )
 
 
 def privileged(path: Path) -> str | None:
-    """Why the kernel will say AT_SECURE for this file, when it will."""
+    """Why the kernel would set AT_SECURE for this file; None if it would not."""
     about = path.stat()
     if about.st_mode & stat.S_ISUID and about.st_uid != os.getuid():
         return "it is setuid"
@@ -109,7 +113,7 @@ def privileged(path: Path) -> str | None:
 
 
 def obstacle(program: Program, library: elf.Elf) -> tuple[str, str] | None:
-    """(what is in the way, what to do), as far as the files tell."""
+    """(the obstacle, what to do about it), as far as the files show."""
     file = program.file
     if file.machine != library.machine:
         return (
@@ -126,7 +130,7 @@ def obstacle(program: Program, library: elf.Elf) -> tuple[str, str] | None:
     sanitizer = next(filter(SANITIZERS.match, elf.needed(file.path)), None)
     if sanitizer is not None:
         return (
-            f"{program.name} is built with a sanitizer ({sanitizer}), which works by its own malloc",
+            f"{program.name} is built with a sanitizer ({sanitizer}), which needs its own malloc",
             "Build it without -fsanitize; HAKMEM finds misuse of the heap itself: hakmem run --harden.",
         )
     why = privileged(file.path)
@@ -139,7 +143,7 @@ def obstacle(program: Program, library: elf.Elf) -> tuple[str, str] | None:
 
 
 def refused_by_linker(program: Program, library: Path) -> str | None:
-    """The dynamic linker's words when it would not preload the library; None when it would, or cannot be asked."""
+    """The dynamic linker's message if it would not preload the library; None if it would, or cannot be asked."""
     linker = program.file.interpreter
     if linker is None or not os.access(linker, os.X_OK):
         return None
@@ -163,7 +167,7 @@ def refused_by_linker(program: Program, library: Path) -> str | None:
 
 
 def check(program: Program, library: Path) -> None:
-    """A LabError when the library could not be loaded into the program."""
+    """Raises a LabError if the library could not be loaded into the program."""
     described = elf.describe(library)
     if described is None:
         raise LabError(f"{library} is not a library", "Give libhakmem.so with --library PATH.", CANNOT_LOAD)
@@ -175,11 +179,11 @@ def check(program: Program, library: Path) -> None:
     if found is not None:
         raise LabError(
             f"not started, because it would not run on HAKMEM: {found[0]}",
-            f"{found[1]} To start it on its own malloc all the same: --anyway.",
+            f"{found[1]} --anyway starts it on its own malloc.",
             CANNOT_LOAD,
         )
 
 
 def own_malloc(program: Program) -> bool:
-    """Whether the program brings and exports a malloc of its own, which a preloaded one does not replace."""
+    """Whether the program exports a malloc of its own, which a preloaded one does not replace."""
     return elf.symbol(program.file.path, "malloc", tables=(".dynsym",)) is not None

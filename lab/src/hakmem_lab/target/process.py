@@ -1,7 +1,7 @@
-"""A running process as /proc shows it: its mappings, its environment, who may look inside.
+"""A running process as /proc shows it: its mappings, its environment, and whether its memory may be read.
 
-Every function takes a process id. A process that has ended, or that may not be looked at, is a LabError that says
-which rule forbids it and how to get round it."""
+Every function takes a process id. If the process has ended or may not be read, it raises a LabError that names the rule
+that forbids it and a way round it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def folder(pid: int) -> Path:
 
 
 def exists(pid: int) -> bool:
-    """Whether there is such a process that has not ended; one that is waited for (a zombie) has."""
+    """Whether the process exists and has not ended; a zombie has."""
     try:
         return status_field(pid, "State")[:1] not in ("Z", "X")
     except LabError:
@@ -71,13 +71,13 @@ def status_field(pid: int, name: str) -> str:
 
 
 def kilobytes(pid: int, name: str) -> int:
-    """A field of /proc/PID/status that is in kB, in bytes; 0 where there is none."""
+    """A field of /proc/PID/status that is in kB, in bytes; 0 if there is no such field."""
     words = status_field(pid, name).split()
     return int(words[0]) * 1024 if words else 0
 
 
 def minor_faults(pid: int) -> int:
-    """Page faults of the process itself that needed no reading from disk."""
+    """The minor page faults of the process itself."""
     return int(text(pid, "stat").rpartition(")")[2].split()[7])
 
 
@@ -87,7 +87,7 @@ def command(pid: int) -> str:
 
 
 def environment(pid: int) -> dict[str, str]:
-    """The environment that the process was started with."""
+    """The environment with which the process was started."""
     entries = read(pid, "environ").decode(errors="replace").split("\0")
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
@@ -104,7 +104,7 @@ def executable(pid: int) -> str:
 
 
 def parse_mappings(lines: Iterator[str]) -> Iterator[Mapping]:
-    """From the lines of maps, or of smaps, whose Rss becomes `resident`."""
+    """Mappings from the lines of maps, or of smaps, whose Rss becomes `resident`."""
     last: Mapping | None = None
     for line in lines:
         found = MAPPING.match(line)
@@ -120,12 +120,12 @@ def parse_mappings(lines: Iterator[str]) -> Iterator[Mapping]:
 
 
 def mappings(pid: int, resident: bool = False) -> list[Mapping]:
-    """All mappings by address; with their resident bytes if asked, which costs the kernel a look at every page."""
+    """All mappings by address; with their resident bytes on request, for which the kernel looks at every page."""
     found = list(parse_mappings(iter(text(pid, "smaps" if resident else "maps").splitlines())))
     if not found and exists(pid):
-        raise LabError(f"process {pid} has no memory of its own: it is a thread of the kernel", "Give another process.")
+        raise LabError(f"process {pid} has no memory of its own: it is a kernel thread", "Give another process.")
     if not found:
-        raise LabError(f"process {pid} has ended", "Start it again, and look while it runs.")
+        raise LabError(f"process {pid} has ended", "Start it again, and repeat this while it runs.")
     return found
 
 
@@ -138,7 +138,7 @@ def inside(pid: int, path: str) -> Path:
 # --- who may look inside ----------------------------------------------------------------------------------------------
 
 
-def may_trace_anybody() -> bool:
+def may_trace_any_process() -> bool:
     return bool(int(status_field(os.getpid(), "CapEff") or "0", 16) & CAP_SYS_PTRACE)
 
 
@@ -157,20 +157,20 @@ def namespace(pid: int, name: str) -> str | None:
 
 
 def another_user(pid: int) -> tuple[int, int] | None:
-    """(theirs, ours) when the process runs as somebody else."""
+    """(its user, ours) if the process belongs to another user."""
     theirs = [int(word) for word in status_field(pid, "Uid").split()]
     ours = os.geteuid()
     return None if set(theirs) == {ours} else (next(uid for uid in theirs if uid != ours), ours)
 
 
 def refusal(pid: int) -> LabError:
-    """The rule that keeps us from reading the process, and the way round it."""
+    """The rule that forbids us to read the process, and a way round it."""
     head = f"process {pid} may not be read"
     as_root = f"run this command as root: sudo hakmem ... {pid}"
     if not exists(pid):
-        return LabError(f"process {pid} has ended", "Start it again, and look while it runs.")
+        return LabError(f"process {pid} has ended", "Start it again, and repeat this while it runs.")
     users = another_user(pid)
-    if users and not may_trace_anybody():
+    if users and not may_trace_any_process():
         return LabError(
             f"{head}: it belongs to user {users[0]}, and you are user {users[1]}",
             f"Look as that user (sudo -u '#{users[0]}' hakmem ...), or {as_root}.",
@@ -178,19 +178,19 @@ def refusal(pid: int) -> LabError:
     scope = yama_scope()
     if scope == 3:
         return LabError(
-            f"{head}: kernel.yama.ptrace_scope is 3, which forbids it to everybody until the next boot",
-            "Use HAKMEM_STATS=json:FILE with HAKMEM_STATS_SIGNAL=N instead; the process writes its figures itself.",
+            f"{head}: kernel.yama.ptrace_scope is 3, which forbids it to all users until the next boot",
+            "Use HAKMEM_STATS=json:FILE with HAKMEM_STATS_SIGNAL=N: the process then writes its figures itself.",
         )
     try:
         hidden = (folder(pid) / "status").stat().st_uid != int(status_field(pid, "Uid").split()[1])
     except OSError:
         hidden = False
-    if hidden and not may_trace_anybody():
+    if hidden and not may_trace_any_process():
         return LabError(
-            f"{head}: it is not dumpable (PR_SET_DUMPABLE is 0: it has been privileged, or wants to keep a secret)",
-            f"To look all the same, {as_root}.",
+            f"{head}: it is not dumpable (PR_SET_DUMPABLE is 0: it was privileged, or protects a secret)",
+            f"To read it anyway, {as_root}.",
         )
-    if scope in (1, 2) and not may_trace_anybody():
+    if scope in (1, 2) and not may_trace_any_process():
         return LabError(
             f"{head}: kernel.yama.ptrace_scope is {scope}, so only "
             + ("its own parents" if scope == 1 else "CAP_SYS_PTRACE")
@@ -201,6 +201,6 @@ def refusal(pid: int) -> LabError:
     if theirs is not None and theirs != namespace(os.getpid(), "user"):
         head += ", and it is in another user namespace (a container)"
     return LabError(
-        f"{head}: the kernel refuses (ptrace rules, a seccomp profile, or a capability that is missing)",
-        f"In a container: start it with --cap-add=SYS_PTRACE, or look from outside of it. Else {as_root}.",
+        f"{head}: the kernel refuses (ptrace rules, a seccomp profile, or a missing capability)",
+        f"In a container: start it with --cap-add=SYS_PTRACE, or run this command outside it. Otherwise {as_root}.",
     )

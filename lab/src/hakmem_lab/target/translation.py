@@ -1,8 +1,8 @@
-"""What other allocators' settings mean for HAKMEM: one table, for `hakmem translate` and docs/coming-from.md.
+"""Other allocators' settings in HAKMEM's terms: one table, for `hakmem translate` and docs/coming-from.md.
 
-A rule has the other's name of a setting, what becomes of its value, and a remark.  The value becomes HAKMEM options;
-where there are none, the remark says why nothing is needed or what to do instead.  Only the standard library is
-imported."""
+A rule has the other allocator's name of a setting, a conversion of its value into HAKMEM options, and a remark.  If no
+option corresponds, the remark says why none is needed or what to do instead.  This module imports the standard library
+only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Rule:
     becomes: str  # for the page: the HAKMEM setting in words, or nothing
     remark: str
     convert: Convert | None = None
-    pattern: str = ""  # of names that are meant too
+    pattern: str = ""  # other names with the same meaning
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,21 @@ class Family:
     """An allocator and the settings it knows."""
 
     title: str
-    variables: str  # what its variables look like, a pattern
+    variables: str  # a pattern for its variables
     rules: tuple[Rule, ...]
 
 
 @dataclass
 class Translated:
-    """What became of a line."""
+    """The translation of a line."""
 
     options: Options = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)  # "setting: what to know"
     unknown: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)  # words of the line that are no allocator's
+    kept: list[str] = field(default_factory=list)  # words of the line that belong to no allocator
 
     def line(self) -> str:
-        """The settings as a shell would take them."""
+        """The settings as a shell reads them."""
         shown = [f"HAKMEM_{name.upper()}={shlex.quote(value)}" for name, value in self.options.items()]
         return " ".join([*shown, *map(shlex.quote, self.kept)])
 
@@ -82,12 +82,12 @@ def _if_zero(**options: str) -> Convert:
 
 
 def _power(name: str) -> Convert:
-    """A size that is given by its logarithm; below 0: none."""
+    """A size given by its binary logarithm; below 0: none."""
     return lambda value: {name: f"{max(1 << int(value) >> 10, 1)}K"} if int(value) >= 0 else {}
 
 
 def _profile(value: str) -> Options:
-    """jemalloc's settings of the profiler as one value (_settings), or its switch alone."""
+    """jemalloc's profiler settings as one value (_settings), or its switch alone."""
     if value.partition(":")[0] in ("1", "ready", "leaks"):
         return {"profile": value}
     return {"profile": "1"} if value.lower() in TRUE else {}
@@ -101,7 +101,7 @@ def _megabytes(value: str) -> Options:
     return {"limit": f"{int(value)}M"}
 
 
-ARENAS = "Nothing: every thread has a heap of its own, and what ended threads leave serves the others."
+ARENAS = "Nothing: every thread has its own heap, and new threads take over those of threads that ended."
 OWN_SIZES = "Nothing: caches grow by use within HAKMEM_THREAD_BUDGET."
 PROFILER = "Or nothing: `hakmem profile PID` profiles any process, and `hakmem leaks -- PROGRAM` finds what is lost."
 PART_OF_PROFILE = "A part of HAKMEM_PROFILE, where prof is true."
@@ -116,13 +116,11 @@ JEMALLOC = (
         "jemalloc's default is auto.",
         _word("thp", {"always": "always", "never": "never", "default": "auto"}),
     ),
-    Rule(
-        "retain", "HAKMEM_UNMAP", "The other way round: unmap is 1 where retain is false.", _either("unmap", "0", "1")
-    ),
+    Rule("retain", "HAKMEM_UNMAP", "Inverted: unmap is 1 where retain is false.", _either("unmap", "0", "1")),
     Rule(
         "tcache",
         "HAKMEM_THREAD_BUDGET=0 for false",
-        "Caches stay, of a few blocks per size.",
+        "Caches remain, with a few blocks per size.",
         lambda value: {} if value.lower() in TRUE else {"thread_budget": "0"},
     ),
     Rule("lg_tcache_max", "", OWN_SIZES, pattern="tcache_max|tcache_nslots.*|lg_tcache_nslots_mul"),
@@ -131,7 +129,7 @@ JEMALLOC = (
     Rule(
         "junk",
         "HAKMEM_HARDEN=zero",
-        "Freed blocks are cleared, and looked at before they are used again.",
+        "Freed blocks are cleared, and checked before they are used again.",
         lambda value: {"harden": "zero"} if value in (*TRUE, "free", "alloc") else {},
     ),
     Rule(
@@ -146,7 +144,7 @@ JEMALLOC = (
     Rule(
         "lg_prof_interval",
         "HAKMEM_PROFILE_EVERY",
-        "A dump whenever so much more is mapped, not allocated.",
+        "A dump each time that this much more is mapped (jemalloc: allocated).",
         _power("profile_every"),
     ),
     Rule("prof_active", "HAKMEM_PROFILE=ready for false", PART_OF_PROFILE),
@@ -156,7 +154,7 @@ JEMALLOC = (
     Rule(
         "abort_conf",
         "",
-        "Nothing: a wrong setting is reported and passed over; `hakmem doctor` shows the rest.",
+        "Nothing: a wrong setting is reported and ignored; `hakmem doctor` shows the rest.",
         pattern="confirm_conf|abort",
     ),
     Rule(
@@ -188,13 +186,13 @@ MIMALLOC = (
     Rule(
         "MIMALLOC_SHOW_ERRORS",
         "",
-        "Nothing: every misuse that is found ends the program with a line.",
+        "Nothing: every misuse that is found ends the program with a message.",
         pattern="MIMALLOC_VERBOSE|MIMALLOC_MAX_(ERRORS|WARNINGS)",
     ),
     Rule(
         "MIMALLOC_RESERVE_HUGE_OS_PAGES",
         "",
-        "Nothing like it: no memory is reserved at start.",
+        "No equivalent: no memory is reserved at start.",
         pattern="MIMALLOC_(RESERVE|ARENA|EAGER_COMMIT|PURGE|ABANDONED)_.*|MIMALLOC_EAGER_COMMIT|MIMALLOC_USE_NUMA_NODES",
     ),
 )
@@ -232,20 +230,22 @@ TCMALLOC = (
     Rule(
         "HEAP_PROFILE_INUSE_INTERVAL",
         "HAKMEM_PROFILE_EVERY",
-        "A dump whenever so much more is mapped.",
+        "A dump each time that this much more is mapped.",
         lambda value: {"profile_every": f"{max(int(value) >> 10, 1)}K"} if int(value) else {},
         "HEAP_PROFILE_ALLOCATION_INTERVAL",
     ),
     Rule("HEAP_PROFILE_TIME_INTERVAL", "HAKMEM_PROFILE_EVERY", "The same meaning.", _seconds("profile_every")),
-    Rule("HEAP_PROFILE_MMAP", "", "Nothing: blocks alone are sampled.", pattern="HEAP_PROFILE_.*|HEAP_CHECK_.*"),
+    Rule("HEAP_PROFILE_MMAP", "", "Nothing: only blocks are sampled.", pattern="HEAP_PROFILE_.*|HEAP_CHECK_.*"),
     Rule(
         "TCMALLOC_SKIP_MMAP",
         "",
-        "Nothing: memory comes from mmap alone.",
+        "Nothing: memory comes only from mmap.",
         pattern="TCMALLOC_SKIP_SBRK|TCMALLOC_DEVMEM_.*",
     ),
     Rule(
-        "TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD", "", "Nothing like it; hak_set_pressure_callback tells of much memory."
+        "TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD",
+        "",
+        "No equivalent; hak_set_pressure_callback reports high use of memory.",
     ),
 )
 GLIBC = (
@@ -253,7 +253,7 @@ GLIBC = (
     Rule(
         "glibc.malloc.trim_threshold",
         "HAKMEM_DIRTY_LIMIT",
-        "Unused memory beyond it goes back, wherever in the heap it lies.",
+        "Unused memory beyond it is returned, wherever in the heap it lies.",
         _bytes("dirty_limit"),
         "MALLOC_TRIM_THRESHOLD_",
     ),
@@ -287,7 +287,7 @@ GLIBC = (
     Rule(
         "glibc.malloc.hugetlb",
         "HAKMEM_THP=always for 1",
-        "There is nothing like 2, pages of hugetlbfs.",
+        "There is no equivalent of 2, pages of hugetlbfs.",
         _word("thp", {"1": "always"}),
     ),
     Rule("glibc.malloc.mxfast", "", OWN_SIZES, pattern="glibc.malloc.tcache_unsorted_limit"),
@@ -302,7 +302,7 @@ PRELOADED = re.compile(r"\S*lib(?:je|mi|tc|sn|rp)malloc\S*")
 
 
 def _settings(family: Family, name: str, value: str) -> Iterator[tuple[str, str]]:
-    """The single settings of a variable."""
+    """The individual settings in a variable."""
     if family.title == "jemalloc":
         parts = [part.partition(":") for part in value.split(",") if part]
         found = {key.strip(): given.strip() for key, _, given in parts}
@@ -320,7 +320,7 @@ def _settings(family: Family, name: str, value: str) -> Iterator[tuple[str, str]
 
 
 def rule_of(family: Family, name: str) -> Rule | None:
-    """The rule that a setting falls under."""
+    """The rule that applies to a setting."""
     for rule in family.rules:
         if name == rule.name or (rule.pattern and re.fullmatch(rule.pattern, name)):
             return rule
@@ -330,12 +330,12 @@ def rule_of(family: Family, name: str) -> Rule | None:
 def _apply(out: Translated, family: Family, name: str, value: str) -> None:
     rule = rule_of(family, name)
     if rule is None:
-        out.unknown.append(f"{name}: no setting of {family.title} that this table knows")
+        out.unknown.append(f"{name}: this table knows no such setting of {family.title}")
         return
     try:
         gained = rule.convert(value) if rule.convert else {}
     except ValueError:
-        out.unknown.append(f"{name}: '{value}' is not a value of it")
+        out.unknown.append(f"{name}: '{value}' is not one of its values")
         return
     if "harden" in gained and out.options.get("harden", gained["harden"]) != gained["harden"]:
         parts = {*out.options["harden"].split(","), gained["harden"]}
@@ -347,14 +347,14 @@ def _apply(out: Translated, family: Family, name: str, value: str) -> None:
 def _preload(out: Translated, value: str) -> None:
     left = [each for each in value.replace(":", " ").split() if not PRELOADED.fullmatch(each)]
     out.remarks.append(
-        "LD_PRELOAD: hakmem run or LD_PRELOAD=$(hakmem path) loads HAKMEM; the other allocator is left out"
+        "LD_PRELOAD: hakmem run or LD_PRELOAD=$(hakmem path) loads HAKMEM instead of the other allocator"
     )
     if left:
         out.kept.append("LD_PRELOAD=" + " ".join(left))
 
 
 def translate(line: str) -> Translated:
-    """A line of the shell, `export` and a command behind it included, in HAKMEM's terms."""
+    """Translates a shell line, which may begin with `export` or end with a command."""
     out = Translated()
     words = [word for word in shlex.split(line) if word != "export"]
     for at, word in enumerate(words):

@@ -1,7 +1,7 @@
 """Where commands write: results on standard output, everything else on standard error.
 
-Users' texts, names of files and functions among them, are printed as they are: no code of an emoji is replaced, and
-what the output's encoding has not is put into other signs."""
+Users' texts, such as names of files and functions, are printed unchanged: emoji codes are not expanded, and characters
+that the output's encoding lacks are replaced."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import IO
 from rich.console import Console
 from rich.markup import escape
 
-# What the lab itself prints beyond ASCII, for outputs that have only that.
+# Replacements for the non-ASCII characters that the lab itself prints.
 PLAIN = {"±": "+-", "…": "...", "∞": "inf", "√": "sqrt", "·": "*", "≥": ">=", "≤": "<="}
 PLAIN |= dict(zip("▁▂▃▄▅▆▇█", "_.:-=+*#", strict=True)) | dict.fromkeys("■●╸━╺", "=") | dict.fromkeys("│┃", "|")
 
 
 def make_console(file: IO[str] | None = None, width: int | None = None, stderr: bool = False) -> Console:
-    """A console that changes no text; with a file, one without colours."""
+    """A console that changes no text; one that writes to a file has no colours."""
     if file is None:
         return Console(stderr=stderr, highlight=False, emoji=False)
     return Console(file=file, width=width, highlight=False, emoji=False, color_system=None)
@@ -32,7 +32,7 @@ err = make_console(stderr=True)
 
 
 def _other_signs(error: UnicodeError) -> tuple[str, int]:
-    """Codecs' way to ask for what stands for characters that an encoding has not."""
+    """The error handler of codecs: replaces characters that the encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     failed = error.object[error.start : error.end]
@@ -40,7 +40,7 @@ def _other_signs(error: UnicodeError) -> tuple[str, int]:
 
 
 def write_anything() -> None:
-    """No character ends the command because the output's encoding has none for it."""
+    """Makes standard output and error accept every character, whatever their encoding."""
     codecs.register_error("hakmem", _other_signs)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -48,25 +48,25 @@ def write_anything() -> None:
 
 
 def flush() -> None:
-    """Has everything written while it can still be told that it could not be."""
+    """Flushes standard output while an error can still be reported."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def give_up_output() -> None:
-    """What could not be written is not tried again by Python, which would end the process with its own words."""
+    """Keeps Python from retrying a failed write at exit, which would end the process with a message of its own."""
     with contextlib.suppress(OSError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complain(message: str, advice: str = "") -> None:
-    """An error in the manner of the library's own reports, and what to do next."""
-    with contextlib.suppress(OSError):  # there is nobody else to tell
+    """Prints an error in the form of the library's own reports, and what to do next."""
+    with contextlib.suppress(OSError):  # there is nowhere else to report it
         err.print(f"[bold red]hakmem:[/] {escape(message)}", soft_wrap=True)
         if advice:
             err.print(f"        {escape(advice)}", soft_wrap=True)
 
 
 def remark(message: str) -> None:
-    """A word on standard error that does not disturb a machine that reads standard output."""
+    """Prints a remark on standard error, so that a program that reads standard output does not see it."""
     err.print(escape(message), soft_wrap=True)

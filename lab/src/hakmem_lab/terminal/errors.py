@@ -1,4 +1,4 @@
-"""What ends a command with a message instead of a traceback, and the exit statuses that commands share."""
+"""The error that ends a command with a message instead of a traceback, and the exit statuses that commands share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ INTERRUPTED = 130
 
 
 class LabError(Exception):
-    """Something the caller has to put right: what is wrong, and in advice what to do about it."""
+    """A mistake that the user can put right: the message says what is wrong, the advice what to do about it."""
 
     def __init__(self, message: str, advice: str = "", status: int = ERROR) -> None:
         super().__init__(message)
         self.message = message
         self.advice = advice
         self.status = status
-        self.case = ""  # of several, the one that it is about
+        self.case = ""  # the case that it is about, if there are several

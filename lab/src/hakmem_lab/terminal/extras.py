@@ -1,4 +1,4 @@
-"""Libraries that only some commands need: which extra of the package brings each."""
+"""Libraries that only some commands need, and the extra of the package that installs each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LIBRARIES = {"scipy": "compare", "plotly": "pages", "optuna": "tune"}
 
 
 def of(module: str | None) -> str | None:
-    """The extra that brings a module; None for one that every installation has."""
+    """The extra that installs a module; None for one that every installation has."""
     return LIBRARIES.get(module.partition(".")[0]) if module else None
 
 

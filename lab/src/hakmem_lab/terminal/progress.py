@@ -1,5 +1,5 @@
-"""How far a long command has come, on standard error: a bar on a terminal, elsewhere a line now and then, so that a
-job's log shows that something happens."""
+"""The progress of a long command, on standard error: a bar on a terminal, elsewhere an occasional line, so that a job's
+log shows that something happens."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ FIRST_S, LONGEST_S = 10.0, 300.0  # between two lines: each time is twice the on
 
 
 class Ticker(Protocol):
-    """What a command tells of."""
+    """Called by a command as it makes progress."""
 
     def __call__(self, doing: str, done: float | None = None) -> None:
-        """It is at this; by so much of the whole, or by one more."""
+        """Reports the current step, and how much is done in all; by default one unit more."""
 
 
 class Lines:
-    """A line after ten seconds, after thirty, and so on, at least every five minutes, however long a step takes."""
+    """Prints a line after ten seconds, after thirty and so on, and at least every five minutes however long a step
+    takes."""
 
     def __init__(self, total: float, unit: str) -> None:
         self.total, self.unit = total, unit
@@ -58,7 +59,7 @@ class Lines:
 
 
 def in_time(seconds: float) -> str:
-    """A time in words of one unit."""
+    """A time in one unit."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -66,7 +67,7 @@ def in_time(seconds: float) -> str:
 
 @contextlib.contextmanager
 def of(total: float, unit: str) -> Iterator[Ticker]:
-    """Shows what is told of something that is done after `total` units."""
+    """Shows the progress of something that is done after `total` units."""
     if not console.err.is_terminal:
         with Lines(total, unit) as lines:
             yield lines

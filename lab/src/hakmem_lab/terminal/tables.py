@@ -1,4 +1,4 @@
-"""Prints a table where there is room for all of it, else a line for each figure: a number is never cut."""
+"""Prints a table if it fits, otherwise one line per figure: a number is never cut."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rich.text import Text
 
 from hakmem_lab.terminal.console import make_console
 
-TEXT_LEAST = 16  # a column of words is folded to this width before the table is given up
+TEXT_LEAST = 16  # a column of words is wrapped down to this width before the table is given up
 PADDING = 3
 EDGES = 2
 
 
 def plain(cell: RenderableType) -> str:
-    """What a cell says, without colours."""
+    """A cell's text without colours."""
     if isinstance(cell, Text):
         return cell.plain
     return Text.from_markup(cell, emoji=False).plain if isinstance(cell, str) else str(cell)
@@ -26,7 +26,7 @@ def is_of_numbers(column: Column) -> bool:
 
 
 def _needed(column: Column) -> int:
-    """The width below which something of the column would be lost."""
+    """The least width that shows the whole column."""
     said = [plain(column.header), *map(plain, column.cells)]
     if is_of_numbers(column) or column.no_wrap:
         return max(cell_len(each) for each in said)
@@ -35,14 +35,14 @@ def _needed(column: Column) -> int:
 
 
 def width(table: Table) -> int:
-    """The least width at which the table says all that is in it."""
+    """The least width that shows the whole table."""
     return sum(_needed(column) + PADDING for column in table.columns) + EDGES
 
 
 def show(console: Console, table: Table) -> None:
-    """Prints the table, or its rows as lines `name value` where a terminal is too narrow for it.
+    """Prints the table, or its rows as lines `name value` if the terminal is too narrow for it.
 
-    What is no terminal is as wide as the table."""
+    An output that is not a terminal is as wide as the table."""
     for column in table.columns:
         column.no_wrap = column.no_wrap or is_of_numbers(column)
     if width(table) <= console.width:
@@ -54,7 +54,7 @@ def show(console: Console, table: Table) -> None:
 
 
 def lines(console: Console, table: Table) -> None:
-    """A line for each cell that says something, the rows apart."""
+    """Prints a line for each cell that is not empty, with a blank line between rows."""
     if table.title:
         console.print(Text(plain(table.title), "bold"), soft_wrap=True)
     names = [plain(column.header) for column in table.columns]

@@ -1,4 +1,4 @@
-/* arena/window.c on a steered system: what a wide alignment skips stays closed, somebody else's mapping is met once whatever its
+/* The parts of arena/window.h on a steered system: what a wide alignment skips stays closed, somebody else's mapping is met once whatever its
  * size and to the SuperSlab, in place of blocks or of their descriptors, walks in both directions pass over what nobody uses, and an
  * interrupted opening leaves no trace.
  * Foreign mappings are real ones, because the kernel is asked where they end. */
@@ -80,18 +80,18 @@ FRESH_TEST(what_an_alignment_skips_stays_closed)
     expect_eq(take(1, 1), 0);
     size_t far = take(1, 16 * FAR), opened;
     expect_eq(((uintptr_t)hak__super_start(far) >> HAK_SUPER_SHIFT) % (16 * FAR), 0);
-    size_t region = far / EACH;
-    expect_op(region, >, 2);
-    expect(hak__part_is_open(0) && hak__part_is_open(region));
-    for (size_t i = 1; i < region; i++)
+    size_t part = far / EACH;
+    expect_op(part, >, 2);
+    expect(hak__part_is_open(0) && hak__part_is_open(part));
+    for (size_t i = 1; i < part; i++)
         expect(!hak__part_is_open(i));
-    expect_eq(hak__part_next(1), region);
+    expect_eq(hak__part_next(1), part);
     expect_eq(part_free(1), UINT64_MAX);
     size_t seen = walk_up(&opened);
     expect_op(seen, <=, 2 * EACH);
     expect_eq(opened, 2);
     expect_eq(walk_down(), seen);
-    expect_eq(hak__super_before(region * EACH), EACH - 1);
+    expect_eq(hak__super_before(part * EACH), EACH - 1);
     expect_eq(holes(), 0);
 }
 
@@ -102,7 +102,7 @@ FRESH_TEST(what_was_skipped_serves_afterwards)
     take(1, 1);
     size_t far = take(1, 16 * FAR), top = hak__arena_top();
     expect_eq(take(1, 1), 1);
-    size_t run = take(3 * EACH, 1);   /* more than what is left of the first region */
+    size_t run = take(3 * EACH, 1);   /* more than what is left of the first part */
     expect_op(run + 3 * EACH, <=, far);
     for (size_t i = run / EACH; i * EACH < run + 3 * EACH; i++)
         expect(hak__part_is_open(i));
@@ -111,24 +111,24 @@ FRESH_TEST(what_was_skipped_serves_afterwards)
     expect(hak__arena_is_valid());
 }
 
-FRESH_TEST(regions_that_are_alike_are_counted_at_once)
+FRESH_TEST(parts_that_are_alike_are_counted_at_once)
 {
     (void)argument;
     start();
     take(1, 1);
-    size_t region = take(1, 16 * FAR) / EACH;
+    size_t part = take(1, 16 * FAR) / EACH;
     expect_eq(hak__parts_alike(0), 1);
-    expect_eq(hak__parts_alike(region), 1);
-    for (size_t i = 1; i < region;) {
+    expect_eq(hak__parts_alike(part), 1);
+    for (size_t i = 1; i < part;) {
         size_t alike = hak__parts_alike(i);
         expect_op(alike, >=, 1);
-        expect_op(i + alike, <=, region);
-        expect(i + alike == region || (i + alike) % 64 == 0);
+        expect_op(i + alike, <=, part);
+        expect(i + alike == part || (i + alike) % 64 == 0);
         i += alike;
     }
 }
 
-/* The metadata of a far region can't be had: nothing is opened, and later it is. */
+/* The metadata of a far part can't be had: nothing is opened, and later it is. */
 FRESH_TEST(an_opening_that_is_refused_leaves_no_trace)
 {
     (void)argument;
@@ -152,8 +152,8 @@ static void put_foreign_descriptors(size_t super, size_t count)
     fake.map_refused_to = fake.map_refused_from + count * HAK_SUPER_SPANS;
 }
 
-/* The region is passed over, for good; those around it serve. */
-FRESH_TEST(a_region_whose_descriptors_are_foreign)
+/* The part is passed over, for good; those around it serve. */
+FRESH_TEST(a_part_whose_descriptors_are_foreign)
 {
     (void)argument;
     start();
@@ -168,7 +168,7 @@ FRESH_TEST(a_region_whose_descriptors_are_foreign)
     expect_eq(take(1, 1), EACH - 1);   /* below it */
 }
 
-/* A run that would end there; and a region far above the frontier, which is no bound of that. */
+/* A run that would end there; and a part far above the frontier, which is no bound of that. */
 FRESH_TEST(a_run_across_foreign_descriptors)
 {
     (void)argument;
@@ -182,8 +182,8 @@ FRESH_TEST(a_run_across_foreign_descriptors)
     expect_eq(take(1, 1), 1);
 }
 
-/* The first region is open as far as it has come. */
-FRESH_TEST(the_first_region_stays_short)
+/* The first part is open as far as it has come. */
+FRESH_TEST(the_first_part_stays_short)
 {
     (void)argument;
     start();
@@ -217,7 +217,7 @@ FRESH_TEST(foreign_tables_are_no_memory)
 
 /* --- somebody else's mappings ------------------------------------------------------------------------------------------- */
 
-/* Sizes around a region's and far beyond it: the hole is as long as the mapping, and found by few questions. */
+/* Sizes around a part's and far beyond it: the hole is as long as the mapping, and found by few questions. */
 static void meet(void *argument)
 {
     size_t count = *(const size_t *)argument;
@@ -285,11 +285,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_an_alignment_skips_stays_closed),
         cmocka_unit_test(what_was_skipped_serves_afterwards),
-        cmocka_unit_test(regions_that_are_alike_are_counted_at_once),
+        cmocka_unit_test(parts_that_are_alike_are_counted_at_once),
         cmocka_unit_test(an_opening_that_is_refused_leaves_no_trace),
-        cmocka_unit_test(a_region_whose_descriptors_are_foreign),
+        cmocka_unit_test(a_part_whose_descriptors_are_foreign),
         cmocka_unit_test(a_run_across_foreign_descriptors),
-        cmocka_unit_test(the_first_region_stays_short),
+        cmocka_unit_test(the_first_part_stays_short),
         cmocka_unit_test(foreign_tables_are_no_memory),
         cmocka_unit_test(a_mapping_is_met_once),
         cmocka_unit_test(a_mapping_below_what_is_ours),

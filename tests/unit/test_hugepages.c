@@ -2,9 +2,9 @@
  * everywhere; one in eight is left as it is; a heap that is small or sparse, a kernel without huge pages and a user who wants none
  * change nothing. */
 #include "arena/hugepages.h"
+
 #include "arena/limit.h"
 #include "arena/runs.h"
-
 #include "diag/options.h"
 #include "span/pool.h"
 #include "support/fake_os.h"

@@ -2,8 +2,8 @@
  * upkeep and every count of what is in use has it back first, whole, with its guard; what the policy does not allow does not
  * wait; figures and the ledger take it for free; a second free is stopped. */
 #include "arena/recycled.h"
-#include "arena/runs.h"
 
+#include "arena/runs.h"
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "huge/huge.h"
