@@ -36,6 +36,8 @@ static bool start_slow(void)
         done = hak__arena_init() == 0;
         if (done) {
             hak__heap_init();
+            if (HAK_DEBUG)
+                hak__heaps_are_shared = true;
             if (options_read)
                 begin_hardened();
             hak__meta_wiped_init();

@@ -63,6 +63,7 @@ void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks,
 
 void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t count, const char *function)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_heap_class *class = &heap->classes[class_index];
     struct hak_bin *bin = hak__heap_bin(heap, class_index);
     hak_assert(!hak__is_large(class_index), "large blocks are drained by large_cache.c");
@@ -119,6 +120,8 @@ static bool has_room(struct hak_heap *heap, const struct hak_bin *bin, uint32_t 
 
 void hak__cache_mark(struct hak_heap *heap, uint32_t index)
 {
+    hak_assert(!hak__is_large(index), "large bins have no marks");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_heap_class *class = &heap->classes[index];
     struct hak_bin *bin = hak__heap_bin(heap, index);
     uint64_t below = class->capacity == 0 ? 0 : (uint64_t)(bin->top - class->bottom);
@@ -142,6 +145,7 @@ void hak__cache_mark_next(struct hak_heap *heap, uint32_t index)
 
 bool hak__cache_unmark(struct hak_heap *heap, uint32_t index)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_heap_class *class = &heap->classes[index];
     struct hak_bin *bin = hak__heap_bin(heap, index);
     if (class->capacity != 0 && bin->top != class->bottom) {
@@ -164,6 +168,7 @@ bool hak__cache_unmark(struct hak_heap *heap, uint32_t index)
 
 void hak__cache_drop_marks(struct hak_heap *heap, uint32_t index)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_heap_class *class = &heap->classes[index];
     struct hak_bin *bin = hak__heap_bin(heap, index);
     void **to = class->bottom;

@@ -20,6 +20,7 @@ static uint32_t may_be_left(const struct hak_heap *heap, uint32_t class)
 
 static void flush_all(struct hak_heap *heap, bool leave)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     bool left = false;
     if (heap->quarantine != NULL)
         hak__quarantine_flush(heap, "free");
@@ -44,6 +45,7 @@ void hak__cache_leave(struct hak_heap *heap) { flush_all(heap, true); }
  * heap lock. */
 void hak__cache_age_left(struct hak_heap *heap, bool all)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     if (heap->left == HAK_LEFT_NOTHING)
         return;
     if (all || heap->left == HAK_LEFT_BEFORE)

@@ -80,6 +80,8 @@ static void give_from(struct hak_heap *heap, uint32_t index, uint32_t at, uint32
 {
     struct hak_heap_class *class = &heap->classes[index];
     uint32_t held = (uint32_t)(class->hidden.top - class->bottom), rest = held - at - count;
+    hak_assert(count != 0 && at + count <= held, "blocks of the bin");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     void **first = class->bottom + at;
     uintptr_t *freed = hak__large_time(class, first);
     hak__cache_give(heap, index, first, count, function);
@@ -100,6 +102,7 @@ void hak__large_cache_drain(struct hak_heap *heap, uint32_t index, uint32_t coun
 
 bool hak__large_cache_clear_behind(struct hak_heap *heap, const void *block)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     const struct hak_span *span = hak__span_at(hak__slab_of(block));
     size_t behind = hak__span_slab(span) + span->slabs;
     if (span->blocks != 1 || behind % HAK_SUPER_SLABS == 0)
@@ -119,6 +122,7 @@ bool hak__large_cache_clear_behind(struct hak_heap *heap, const void *block)
 /* Of the classes in `held`, one at least, that whose oldest block was freed first. */
 static uint32_t oldest_class(const struct hak_heap *heap, uint64_t held)
 {
+    hak_assert(held != 0, "a class has blocks");
     uint32_t found = 0, age = 0;
     for (uint64_t left = held; left != 0; left &= left - 1) {
         uint32_t class = hak_ctz64(left), its = heap->large_cache.clock - heap->large_cache.oldest[class - HAK_CLASS_FIRST_LARGE];
@@ -148,6 +152,7 @@ static bool weigh_due(const struct hak_heap *heap)
 /* Counts the block's absent pages; a sample moves the figure by a quarter. Returns whether the sample was far from it. */
 static hak_noinline bool large_weigh(struct hak_heap *heap, uint32_t index, const void *block)
 {
+    hak_assert(hak__is_large(index), "a class of the large pool");
     unsigned char pages[HAK_LARGE_MAX >> 12];
     size_t page = hak__page_size(), count = hak__classes[index].size / page, absent = 0;
     bool known = hak__os_resident((uintptr_t)block, count * page, pages) == 0;
@@ -200,6 +205,8 @@ static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const
 
 void hak__large_cache_push(struct hak_heap *heap, uint32_t index, void *block, const char *function)
 {
+    hak_assert(hak__is_large(index), "a class of the large pool");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     hak__large_cache_answer(&heap->large_cache);
     if (find_place(heap, index, block, function))
         hak__large_bin_push(heap, index, block, heap->large_cache.bytes + hak__classes[index].size);
@@ -228,6 +235,8 @@ static bool may_open(struct hak_heap *heap, uint64_t held)
 
 void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
 {
+    hak_assert(hak__is_large(index), "a class of the large pool");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     hak__large_cache_answer(&heap->large_cache);
     void *block = hak__large_cache_pop(heap, index);
     if (block != NULL)
@@ -272,6 +281,7 @@ static void weigh_some(struct hak_heap *heap)
 
 void hak__large_cache_age(struct hak_heap *heap)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     give_up_before(heap, heap->large_cache.seen);
     weigh_some(heap);
     heap->large_cache.seen = heap->large_cache.clock;
@@ -281,6 +291,7 @@ void hak__large_cache_age(struct hak_heap *heap)
 
 void hak__large_cache_flush(struct hak_heap *heap)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     for (uint64_t left = held_classes(heap); left != 0; left &= left - 1)
         hak__large_cache_drain(heap, hak_ctz64(left), UINT32_MAX, "free");
     hak__cache_discharge_large(heap);
@@ -288,6 +299,7 @@ void hak__large_cache_flush(struct hak_heap *heap)
 
 bool hak__large_cache_reclaim(struct hak_heap *heap, uint64_t now_ms, bool waited)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_large_cache *cache = &heap->large_cache;
     uint32_t now = (uint32_t)now_ms != 0 ? (uint32_t)now_ms : 1, asked = hak_load(&cache->asked_ms, HAK_RELAXED);
     if (asked != 0 && (waited || now - asked >= LARGE_ASKED_MS) && !hak__large_cache_is_busy(cache)) {

@@ -17,6 +17,7 @@
  * and Afek, Temporally Bounding TSO for Fence-Free Asymmetric Synchronization, ASPLOS 2015.) */
 #pragma once
 
+#include "base/assert.h"
 #include "cache/cache.h"
 
 /* Between these two the owner may pop and push without the heap lock. Begin gives what end takes; 0: a sweeper has asked, so the owner
@@ -57,6 +58,7 @@ hak_inline uintptr_t *hak__large_time(const struct hak_heap_class *class, void *
 /* Blocks have left the bin of a class. */
 hak_inline void hak__large_bin_lost(struct hak_heap *heap, uint32_t class, uint32_t count)
 {
+    hak_assert(heap->large_cache.bytes >= count * (size_t)hak__classes[class].size, "no more goes than is cached");
     hak_owner_store(&heap->large_cache.bytes, heap->large_cache.bytes - count * (size_t)hak__classes[class].size);
 }
 
@@ -85,6 +87,7 @@ hak_inline void *hak__large_cache_pop_near(struct hak_heap *heap, uint32_t index
 /* Pushes on a bin that has room. */
 hak_inline void hak__large_bin_push(struct hak_heap *heap, uint32_t index, void *block, size_t sum)
 {
+    hak_assert(heap->classes[index].hidden.top < heap->classes[index].hidden.end, "the bin has room");
     struct hak_heap_class *class = &heap->classes[index];
     void **top = class->hidden.top;
     uint32_t now = ++heap->large_cache.clock;

@@ -1,6 +1,7 @@
 /* The outbox: frees of other heaps' blocks, gathered by slab, so that one atomic operation publishes the blocks that
  * share a word of bits. A small direct-mapped table; a collision publishes the older bucket. Bounded in bytes.
  * Called by kinds/plain.c; flushed every few refills and before a heap is parked; swept by upkeep/ (cache.h has the protocol). */
+#include "base/assert.h"
 #include "cache/outbox.h"
 
 #include "base/bits.h"
@@ -25,6 +26,7 @@ static const struct hak_class *class_of(uint32_t word)
 /* Publishes blocks of one slab: consecutive ones that share a word with one operation. */
 static void outbox_publish(size_t slab, void *const *blocks, uint32_t count, const char *function, hak_counter *operations)
 {
+    hak_assert(count != 0, "there is something to publish");
     const struct hak_class *class = class_of(hak__owner_at(slab));
     struct hak_span *span = hak__span_at(slab);
     for (uint32_t n = 0; n < count;) {
@@ -47,6 +49,7 @@ static void outbox_publish(size_t slab, void *const *blocks, uint32_t count, con
 /* Publishes what is left in a bucket and empties it. By the owner, under its heap lock. */
 static void publish_bucket(struct hak_heap *heap, struct hak_outbox_bucket *bucket, const char *function)
 {
+    hak_assert(bucket->slab != 0, "the bucket has a slab");
     uint32_t count = hak_load(&bucket->count, HAK_RELAXED), taken = hak_load(&bucket->taken, HAK_RELAXED);
     size_t slab = bucket->slab - 1;
     hak_count(&heap->counts.remote_frees, count - taken);
@@ -59,6 +62,7 @@ static void publish_bucket(struct hak_heap *heap, struct hak_outbox_bucket *buck
 
 uint32_t hak__outbox_sweep(struct hak_heap *heap)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     uint32_t sum = 0;
     for (uint32_t used = hak_load(&heap->outbox.used, HAK_RELAXED); used != 0; used &= used - 1) {
         struct hak_outbox_bucket *bucket = &heap->outbox_buckets[hak_ctz32(used)];
@@ -121,6 +125,8 @@ static bool uses_little(struct hak_heap *heap, uint32_t class)
 
 void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
+    hak_assert(hak__owner_class(word) < HAK_CLASSES, "the word names a class");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     if (hak__owner_class(word) >= HAK_CLASS_FIRST_LARGE) {
         free_large(heap, p, word, function);
         return;
@@ -145,6 +151,7 @@ void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const c
 
 void hak__outbox_flush(struct hak_heap *heap, const char *function)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     uint32_t used = hak_load(&heap->outbox.used, HAK_RELAXED);
     for (; used != 0; used &= used - 1) {
         struct hak_outbox_bucket *bucket = &heap->outbox_buckets[hak_ctz32(used)];

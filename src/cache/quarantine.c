@@ -2,11 +2,13 @@
 #include "cache/quarantine.h"
 
 #include "arena/meta.h"
+#include "base/assert.h"
 #include "cache/outbox.h"
 #include "os/os.h"
 
 void hak__quarantine_open(struct hak_heap *heap)
 {
+    hak_assert(heap->quarantine == NULL, "a heap has one quarantine");
     struct hak_quarantine *quarantine = hak__meta_alloc(sizeof *quarantine);
     if (quarantine == NULL)
         return;

@@ -6,6 +6,7 @@
  * or to its owner's heap. Called by guard/, cache.c, verify.c. */
 #pragma once
 
+#include "base/assert.h"
 #include "cache/cache.h"
 #include "span/hardened.h"
 
@@ -57,6 +58,7 @@ hak_inline uint32_t hak__quarantine_queued(const struct hak_quarantine *quaranti
 /* A block that leaves is out of the quarantine before it is anywhere else. */
 hak_inline void *hak__quarantine_first(struct hak_quarantine *quarantine)
 {
+    hak_assert(hak__quarantine_queued(quarantine) != 0, "a block is queued");
     void **slot = &quarantine->queue[quarantine->first % HAK_QUARANTINE_QUEUE], *p = *slot;
     hak_slot_store(slot, NULL);
     hak_owner_store(&quarantine->first, quarantine->first + 1);

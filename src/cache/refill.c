@@ -76,6 +76,8 @@ hak_inline void *refill_bin(struct hak_heap *heap, uint32_t class_index)
 
 void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
 {
+    hak_assert(class_index < HAK_CLASSES, "a class");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_heap_class *class = &heap->classes[class_index];
     void *block = NULL;
     if (hak_unlikely(class->marks != 0)) {
@@ -99,6 +101,8 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
 
 void hak__cache_overflow(struct hak_heap *heap, uint32_t class_index, void *block, const char *function)
 {
+    hak_assert(class_index <= HAK_CLASS_MID_LAST && block != NULL, "a block of the tiny or mid pool");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_heap_class *class = &heap->classes[class_index];
     heap->polling.overflows++;
     class->moves++;

@@ -80,6 +80,7 @@ static bool slots_find(struct hak_heap *heap, size_t need)
 
 static void **slots_take(struct hak_heap *heap, uint32_t slots)
 {
+    hak_assert(slots <= UINT16_MAX, "a capacity, or twice a large class's");
     unsigned order = slots_order(slots);
     size_t need = ((size_t)SLOTS_LEAST << order) + 1;
     void **area = heap->slots.free[order];
@@ -98,6 +99,7 @@ static void **slots_take(struct hak_heap *heap, uint32_t slots)
 
 static void slots_give(struct hak_heap *heap, void **bottom, uint32_t slots)
 {
+    hak_assert(bottom[-1] == NULL, "the word below the bottom stays NULL");
     unsigned order = slots_order(slots);
     bottom[-1] = heap->slots.free[order];
     heap->slots.free[order] = bottom - 1;
@@ -139,6 +141,7 @@ static void open_or_close(struct hak_heap *heap, uint32_t index)
 
 void hak__cache_profile(struct hak_heap *heap)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     heap->mode |= HAK_MODE_PROFILED;
     for (uint32_t index = HAK_CLASS_FIRST_LARGE; index < HAK_CLASSES; index++)
         open_or_close(heap, index);
@@ -167,6 +170,7 @@ static bool budget_charge(struct hak_heap *heap, size_t bytes)
 
 static void budget_discharge(struct hak_heap *heap, size_t bytes)
 {
+    hak_assert(heap->budget.process_bytes >= bytes, "no more goes back than was charged");
     hak_fetch_sub(&all_bytes, bytes, HAK_RELAXED);
     heap->budget.process_bytes -= bytes;
 }
@@ -238,6 +242,7 @@ static bool may_absorb(uint32_t class)
 
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
 {
+    hak_assert(heap->classes[index].bottom != NULL, "the class has a bin");
     struct hak_heap_class *class = &heap->classes[index];
     uint32_t most = class->capacity / 2u;
     if (hak__classes[index].size <= HAK_ABSORB_SMALL)
@@ -338,6 +343,7 @@ static bool find_room(struct hak_heap *heap, uint32_t index, size_t extra)
  * keep for good what it needed once. */
 bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_heap_class *class = &heap->classes[index];
     uint32_t capacity = (uint32_t)hak_min(class->ceiling, hak_max(1, 2u * class->capacity));
     if (capacity == class->capacity || !class->returned_lately || !class->missed_lately)
@@ -374,6 +380,7 @@ static void give_back_half(struct hak_heap *heap, uint32_t index)
 
 void hak__cache_shrink_idle(struct hak_heap *heap)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     if (!hak__bins_adapt())
         return;
     for (uint32_t index = 0; index < HAK_CLASS_FIRST_LARGE; index++) {
@@ -389,6 +396,7 @@ void hak__cache_shrink_idle(struct hak_heap *heap)
 
 static void set_mode(struct hak_heap *heap, uint32_t bit, bool on)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     heap->mode = on ? heap->mode | bit : heap->mode & ~bit;
     for (uint32_t index = 0; index < HAK_CLASSES; index++) {
         open_or_close(heap, index);

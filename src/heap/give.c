@@ -56,6 +56,7 @@ hak_cold bool hak__heap_has_in_span(const struct hak_heap *heap, uint32_t class,
 
 hak_cold bool hak__heap_has_free(struct hak_heap *heap, uint32_t class, const void *p)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     return is_in_bin(heap, class, p) || is_in_outbox(heap, p) || hak__heap_has_in_span(heap, class, p);
 }
 
@@ -152,6 +153,7 @@ static uint32_t give_some(struct hak_heap *heap, struct hak_span *span, void *co
 
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     while (count > 0) {
         struct hak_span *span = hak__span_at(hak__slab_of(*blocks));
         hak_assert(hak__owner_id(hak__owner_of(*blocks)) == heap->id, "a block that is given back is the heap's own");
@@ -224,6 +226,7 @@ static void collect_span(struct hak_heap *heap, struct hak_span *span)
 
 void hak__heap_collect(struct hak_heap *heap)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     if (hak_load(&heap->pending, HAK_RELAXED) != NULL)
         hak__remote_receive(heap, collect_span);
 }

@@ -9,6 +9,7 @@
 #include "span/hardened.h"
 
 _Atomic uint32_t hak__heap_last;
+bool hak__heaps_are_shared;
 
 /* --- ids and their memory -------------------------------------------------------------------------------------------- */
 
@@ -82,6 +83,7 @@ static void *bitmaps_take_left(void **head, _Atomic(void *) *left)
 
 void *hak__bitmaps_take(struct hak_heap *heap, size_t bytes)
 {
+    hak_assert(bytes != 0 && bytes % HAK_BITMAP_UNIT == 0 && bytes / HAK_BITMAP_UNIT <= HAK_BITMAP_SIZES, "a size of bitmaps");
     size_t size = bytes / HAK_BITMAP_UNIT - 1;
     void **head = &heap->sources.bitmaps[size], *memory = *head;
     if (memory != NULL)
@@ -105,6 +107,7 @@ static void bitmaps_leave(struct hak_heap *heap)
 
 void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
 {
+    hak_assert(memory != NULL && bytes / HAK_BITMAP_UNIT - 1 < HAK_BITMAP_SIZES, "bitmaps of a span that has ended");
     void **head = &heap->sources.bitmaps[bytes / HAK_BITMAP_UNIT - 1];
     *(void **)memory = *head;
     *head = memory;
@@ -162,6 +165,7 @@ static uint64_t head_with(uint64_t before, uint32_t id) { return ((before >> 32)
 
 void hak__heap_park(struct hak_heap *heap)
 {
+    hak_assert(heap->id != 0 && hak__heap_is_open(hak_load(&heap->state, HAK_RELAXED)), "a heap that serves");
     hak_store(&heap->state, HAK_HEAP_PARKED, HAK_RELAXED);
     uint64_t head = hak_load(&parked, HAK_RELAXED);
     do

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "arena/meta.h"
+#include "base/assert.h"
 #include "base/forked.h"
 #include "base/lock.h"
 #include "heap/state.h"
@@ -21,6 +22,7 @@
 /* The bin that really has the class's blocks, visible or hidden. */
 hak_inline struct hak_bin *hak__heap_bin(struct hak_heap *heap, uint32_t class)
 {
+    hak_assert(class < HAK_CLASSES, "a class");
     return heap->closed_reasons[class] != 0 ? &heap->classes[class].hidden : &heap->bins[class];
 }
 
@@ -78,6 +80,14 @@ hak_inline void hak__heap_unlock(struct hak_heap *heap)
     hak_store(&heap->lock, HAK_LOCK_FREE, HAK_RELEASE);
 }
 
+/* Whether the caller may touch what the lock protects, for assertions. Tests of single layers have heaps that no thread shares, and
+ * lock none. */
+extern bool hak__heaps_are_shared;
+hak_inline bool hak__heap_is_mine(const struct hak_heap *heap)
+{
+    return !hak__heaps_are_shared || hak__lock_word_is_mine(&heap->lock);
+}
+
 /* Whether a thread that does not exist in this child, which is being repaired, was inside. */
 hak_inline bool hak__heap_is_left(struct hak_heap *heap)
 {
@@ -98,6 +108,7 @@ hak_inline bool hak__heap_has_span(struct hak_heap *heap, struct hak_span *span)
  * be the one who was interrupted by the caller, so nobody tries for ever. */
 hak_inline bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
 {
+    hak_assert(tries != 0, "it is tried once at least");
     hak__fork_check();
     for (unsigned i = 0; i < tries; i++) {
         if (i != 0)

@@ -20,6 +20,7 @@ static void set_count(struct hak_heap *heap, uint32_t count) { hak_owner_store(&
 /* Keeps the order: the first assigned serves first. */
 static void large_forget(struct hak_heap *heap, unsigned place)
 {
+    hak_assert(place < heap->assigned.count, "an entry of the list");
     set_count(heap, heap->assigned.count - 1);
     for (; place < heap->assigned.count; place++)
         heap->assigned.supers[place] = heap->assigned.supers[place + 1];
@@ -51,6 +52,8 @@ static size_t take_at(struct hak_heap *heap, unsigned place, unsigned count, boo
 /* The first that has a run, so that the last ones empty. */
 size_t hak__assigned_take(struct hak_heap *heap, unsigned count, bool *fresh)
 {
+    hak_assert(count != 0, "a run has slabs");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     size_t slab = HAK_NO_RUN;
     heap->assigned.moves++;
     for (unsigned place = 0; place < heap->assigned.count && slab == HAK_NO_RUN;) {
@@ -97,6 +100,7 @@ static unsigned worst_place(const struct hak_heap *heap)
 
 void hak__assigned_add(struct hak_heap *heap, size_t slab)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     size_t super = slab / HAK_SUPER_SLABS;
     if (!hak__retain_assigned(heap->large_out, hak_load(&heap->large_remote_freed, HAK_RELAXED)))
         return;
@@ -113,6 +117,7 @@ void hak__assigned_add(struct hak_heap *heap, size_t slab)
 
 void hak__assigned_let_go(struct hak_heap *heap)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     while (heap->assigned.count != 0)
         let_go_of(heap, 0);
 }
@@ -147,6 +152,7 @@ static void cut_off(const struct hak_span *span, size_t slab, unsigned had)
 
 bool hak__large_resize_owner(struct hak_heap *heap, void *block, uint32_t class)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     size_t slab = hak__slab_of(block);
     struct hak_span *span = hak__span_at(slab);
     unsigned have = span->slabs, want = hak__class_single_slabs(class);

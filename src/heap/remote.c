@@ -10,6 +10,7 @@
  * visible to c. No bit is left behind. There is no ABA: nobody pops a single element.
  * Descriptors are type-stable, so a publisher that is late between 1 and 2 may queue a span that has ended or changed
  * hands meanwhile; an owner that finds another's span sends it on, or drops it if it has no owner. */
+#include "base/assert.h"
 #include "heap/heap.h"
 
 #include "diag/report.h"
@@ -60,6 +61,7 @@ static hak_cold void report_twice(const struct hak_span *span, uint32_t index, c
 
 void hak__remote_publish(struct hak_span *span, uint32_t word, uint64_t bits, const char *function)
 {
+    hak_assert(span->slabs != 0, "a span has been there");
     uint64_t twice = hak__span_set_remote(span, word, bits);
     if (hak_unlikely(twice != 0))
         report_twice(span, word * 64 + hak_ctz64(twice), function);
@@ -68,6 +70,7 @@ void hak__remote_publish(struct hak_span *span, uint32_t word, uint64_t bits, co
 
 void hak__remote_receive(struct hak_heap *heap, void (*collect)(struct hak_heap *, struct hak_span *))
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_span *span = hak_exchange(&heap->pending, NULL, HAK_ACQUIRE);
     while (span != NULL) {
         struct hak_span *next = span->pending_next;

@@ -20,6 +20,8 @@ void hak__heap_init(void)
  * behind the first; there is no pointer to the list's end. */
 void hak__heap_list(struct hak_heap *heap, struct hak_span *span)
 {
+    hak_assert(span->class < HAK_CLASSES, "a span of a class");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_span **head = &heap->classes[span->class].spans, *before = NULL;
     if (*head != NULL && hak__tier_draining(hak__span_slab(span) / HAK_SUPER_SLABS))
         before = *head;
@@ -36,6 +38,8 @@ void hak__heap_list(struct hak_heap *heap, struct hak_span *span)
 
 void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span)
 {
+    hak_assert(span->listed, "a listed span");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     if (span->warm != 0)
         hak__warm_leave(heap, span);
     if (span->prev != NULL)
@@ -62,6 +66,7 @@ void hak__warm_join(struct hak_heap *heap, struct hak_span *span)
 
 void hak__warm_leave(struct hak_heap *heap, struct hak_span *span)
 {
+    hak_assert(span->warm != 0 && span->warm <= heap->classes[span->class].warm_count, "a member of the pool leaves");
     struct hak_heap_class *class = &heap->classes[span->class];
     struct hak_span *last = hak__warm_newest(heap, span->class);
     heap->warm[span->class][span->warm - 1] = (uint32_t)hak__span_slab(last);
@@ -112,6 +117,7 @@ void hak__warm_missed(struct hak_heap *heap, uint32_t class_index)
 bool hak__warm_prefill(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
+    hak_assert(class->warm_count <= HAK_WARM_MAX, "a pool has its places");
     uint32_t budget = hak__warm_budget(class->warm_budget), looks = budget * SPAN_LOOKS, count = 0;
     struct hak_span *found[HAK_WARM_MAX];
     budget = (uint32_t)hak_min(budget, HAK_WARM_MAX - (size_t)class->warm_count);
@@ -209,6 +215,8 @@ static bool harden_span(struct hak_heap *heap, struct hak_span *span)
 /* A span for a single block; NULL if the system refuses its memory. */
 struct hak_span *hak__heap_begin_single(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
 {
+    hak_assert(slabs != 0, "a span has slabs");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_span *span = hak__span_create(slab, slabs, class_index, owner_of_spans(heap), NULL, fresh);
     if (span->blocks != 1 || hak__span_reach(span, hak__classes[class_index].size)) {
         count_begun(heap, span);
@@ -221,6 +229,8 @@ struct hak_span *hak__heap_begin_single(struct hak_heap *heap, uint32_t class_in
 
 struct hak_span *hak__heap_begin_span(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
 {
+    hak_assert(slabs != 0, "a span has slabs");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[class_index]);
     void *bitmaps = bytes == 0 ? NULL : hak__bitmaps_take(heap, bytes);
     if (bytes != 0 && bitmaps == NULL) {
@@ -238,6 +248,8 @@ struct hak_span *hak__heap_begin_span(struct hak_heap *heap, uint32_t class_inde
 /* Ends a span, but leaves its slabs to the caller. */
 void hak__heap_dissolve_span(struct hak_heap *heap, struct hak_span *span)
 {
+    hak_assert(hak__span_allocated(span) == 0, "no block is allocated");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]);
     if (span->listed)
         hak__heap_unlist(heap, span);
@@ -252,6 +264,9 @@ void hak__heap_dissolve_span(struct hak_heap *heap, struct hak_span *span)
 
 void hak__heap_adopt_span(struct hak_heap *heap, struct hak_heap *former, struct hak_span *span)
 {
+    hak_assert(heap != former && !hak__heap_is_share(heap), "a thread's heap adopts another's span");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
+    hak_assert(hak__heap_is_mine(former), "the caller holds the heap's lock");
     uint32_t class = span->class, blocks = hak__span_allocated(span);
     hak__heap_unlist(former, span);
     hak__span_change_owner(span, heap->id);
@@ -273,6 +288,7 @@ void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span)
 
 void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     unsigned slabs = span->slabs;
     hak__span_unguard(span);
     hak__heap_dissolve_span(heap, span);
@@ -281,6 +297,7 @@ void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span)
 
 void hak__heap_spare(struct hak_heap *heap, uint32_t class_index)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     heap->sources.idle_classes &= class_index < HAK_CLASSES ? 1ull << class_index : 0;
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         for (struct hak_span *span = heap->classes[c].spans, *next; span != NULL && c != class_index; span = next) {

@@ -9,6 +9,7 @@
  *      used <= limit, unless that was lowered */
 #pragma once
 
+#include "base/assert.h"
 #include "os/robust.h"
 #include "span/span.h"
 
@@ -179,7 +180,9 @@ hak_inline bool hak__account_take(struct hak_account *account, size_t bytes)
 
 hak_inline void hak__account_give(struct hak_account *account, size_t bytes)
 {
-    hak_fetch_sub(&account->used, bytes, HAK_RELAXED);
+    size_t before = hak_fetch_sub(&account->used, bytes, HAK_RELAXED);
+    hak_assert(before >= bytes, "no more goes back than was counted");
+    (void)before;
 }
 
 /* A span or huge block of the slab joins or leaves a list that begins at *first. The caller holds the list's lock. */
@@ -196,6 +199,7 @@ hak_inline void hak__owned_add(uint32_t *first, size_t slab)
 hak_inline void hak__owned_remove(uint32_t *first, size_t slab)
 {
     const struct hak_span *span = &hak__spans[slab];
+    hak_assert(span->prev_owned != 0 || *first == slab + 1, "the slab is in this list");
     if (span->prev_owned != 0)
         hak__spans[span->prev_owned - 1].next_owned = span->next_owned;
     else

@@ -72,6 +72,7 @@ static void take_over(struct hak_heap *heap, struct hak_heap *former, uint32_t c
 
 bool hak__heap_adopt(struct hak_heap *heap, uint32_t class)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_heap *seen[HEAPS_PER_CALL];
     uint32_t count = 0;
     if (!hak__heap_any_parked(sources_promising, class, HEAPS_PER_CALL))
@@ -246,6 +247,8 @@ static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *
 
 struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class_index)
 {
+    hak_assert(heap->classes[class_index].spans == NULL, "no span with blocks is left");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     unsigned count;
     enum hak_stage stage;
     bool fresh = false;
@@ -399,6 +402,8 @@ static hak_cold uint32_t take_scarce(struct hak_heap *heap, uint32_t class_index
 
 uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
+    hak_assert(class_index < HAK_CLASSES && want != 0, "blocks of a class");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_heap_class *class = &heap->classes[class_index];
     if (hak__classes[class_index].blocks == 1 && class->spans == NULL)   /* one is listed if it was not fresh enough for calloc */
         return take_single(heap, class_index, out);
@@ -415,6 +420,8 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out,
 
 void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
 {
+    hak_assert(class_index < HAK_CLASSES, "a class");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_heap_class *class = &heap->classes[class_index];
     hak__heap_collect(heap);
     struct hak_span *span = class->spans;
@@ -431,6 +438,8 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
 
 void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class_index)
 {
+    hak_assert(hak__is_large(class_index), "a class of the large pool");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     void *block = NULL;
     if (heap->assigned.count == 0) {
         heap->sources.no_new_span = true;
@@ -511,6 +520,8 @@ static struct hak_heap *enter_common(uint32_t first)
 
 uint32_t hak__common_take(struct hak_heap *heap, uint32_t class_index, void **out)
 {
+    hak_assert(heap->classes[class_index].common_left != 0, "the common heaps may still give");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_heap_class *class = &heap->classes[class_index];
     struct hak_heap *source = enter_common(heap->id);
     if (source == NULL)

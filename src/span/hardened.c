@@ -123,6 +123,7 @@ static void guard_block(const struct hak_span *span)
 
 void hak__span_harden(struct hak_span *span, uint32_t owner)
 {
+    hak_assert(hak__hardened.on && hak__span_allocated(span) == 0, "a span without blocks in use, in hardened mode");
     span->keys = HAK_SPAN_HARDENED;
     span->single = false;
     span->random = hak__os->random();
@@ -318,6 +319,7 @@ static bool close_whole(char *pages, size_t whole)
 
 bool hak__hardened_close(void *p, uint32_t class, bool *again)
 {
+    hak_assert(hak__hardened_closes(class), "blocks of the class are closed");
     uint8_t bit;
     size_t whole;
     struct hak_span *span = closable_at(p, &bit);
@@ -340,6 +342,7 @@ bool hak__hardened_close(void *p, uint32_t class, bool *again)
 /* Protection that comes off one of two neighbours splits a mapping, which the kernel may refuse. */
 bool hak__hardened_reopen(void *p, uint32_t class)
 {
+    hak_assert(hak__hardened_closes(class), "blocks of the class are closed");
     uint8_t bit;
     size_t whole;
     struct hak_span *span = closable_at(p, &bit);
@@ -364,6 +367,7 @@ static void note_all_slabs(struct hak_span *span)
 /* Opens the free blocks too. What the kernel refuses to open counts as changed rights (shield.h), which the end of a heap asks about. */
 void hak__span_end_guard(struct hak_span *span)
 {
+    hak_assert(span->keys == HAK_SPAN_HARDENED, "a hardened span");
     size_t size = hak__classes[span->class].size;
     for (uint32_t i = 0; i < span->blocks && hak_load(&span->closed, HAK_RELAXED) != 0; i++)
         if (!hak__hardened_reopen(hak__span_start(span) + i * size, span->class))
@@ -399,6 +403,7 @@ static unsigned first_from(uint64_t bits, unsigned place)
 
 static uint32_t draw_block(struct hak_span *span)
 {
+    hak_assert(span->summary != 0, "there is a free block");
     uint64_t random = hak__hardened.random ? hak__random_next(&span->random) : 0;
     unsigned word = first_from(span->summary, random % 64);
     unsigned bit = first_from(span->free[word], random / 64 % 64);
@@ -409,6 +414,7 @@ static uint32_t draw_block(struct hak_span *span)
 
 uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t want)
 {
+    hak_assert(span->keys == HAK_SPAN_HARDENED && want != 0, "a hardened span, of which something is asked");
     size_t size = hak__classes[span->class].size;
     uint32_t step = (uint32_t)(EXTENT / size > EXTENT_BLOCKS ? EXTENT / size : EXTENT_BLOCKS);
     if (hak_unlikely(hak__span_sleeps(span)) && !span_wake(span))

@@ -29,6 +29,7 @@ unsigned hak__slabs_levels(uint32_t unused)
 
 void hak__slabs_open(struct hak_super *super, unsigned count, bool fresh)
 {
+    hak_assert(count <= HAK_SUPER_SLABS, "slabs of one SuperSlab");
     uint32_t mine = hak_ones32(count);
     /* release: a claimer that sees the word sees the SuperSlab's other fields. */
     hak_store(&super->slabs, pack_state(~mine, fresh ? mine : ~0u), HAK_RELEASE);
@@ -46,6 +47,7 @@ static uint32_t choose_slab(uint64_t word, unsigned count)
 
 uint32_t hak__slabs_claim(struct hak_super *super, unsigned count, bool *fresh, uint64_t *left)
 {
+    hak_assert(count != 0 && count <= HAK_SUPER_SLABS, "slabs of one SuperSlab");
     uint64_t word = hak_load(&super->slabs, HAK_RELAXED);
     for (;;) {
         uint32_t at = choose_slab(word, count);
@@ -65,6 +67,7 @@ uint32_t hak__slabs_claim(struct hak_super *super, unsigned count, bool *fresh, 
 
 bool hak__slabs_claim_at(struct hak_super *super, unsigned first, unsigned count, uint64_t *left)
 {
+    hak_assert(count != 0, "a run has slabs");
     if (first + count > HAK_SUPER_SLABS)
         return false;
     uint32_t run = hak_ones32(count) << first;
@@ -99,6 +102,7 @@ bool hak__slabs_claim_dirty(struct hak_super *super, unsigned *first, unsigned *
 
 uint64_t hak__slabs_release(struct hak_super *super, unsigned first, unsigned count)
 {
+    hak_assert(count != 0 && first + count <= HAK_SUPER_SLABS, "slabs of one SuperSlab");
     uint64_t run = (uint64_t)hak_ones32(count) << first;
     /* The dirty bits were set by the claim. release: pairs with the claim's acquire; seq_cst because the caller goes
      * on to set hints, and a claimer that clears a hint looks at this word afterwards (span/pool.c). */
@@ -109,6 +113,7 @@ uint64_t hak__slabs_release(struct hak_super *super, unsigned first, unsigned co
 
 uint64_t hak__slabs_release_clean(struct hak_super *super, unsigned first, unsigned count)
 {
+    hak_assert(count != 0 && first + count <= HAK_SUPER_SLABS, "slabs of one SuperSlab");
     uint32_t run = hak_ones32(count) << first;
     uint64_t word = hak_load(&super->slabs, HAK_RELAXED), next;
     do
@@ -344,6 +349,7 @@ static size_t pool_in_slabs(void)
 
 size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh)
 {
+    hak_assert(count != 0 && count <= HAK_SPAN_SLABS_MAX, "a run of a span's length");
     size_t super = hak__supers_open(opening != HAK_OPEN_BARE && !hak__hardened.guards, fresh);
     if (super == HAK_NO_SUPER)
         return HAK_NO_RUN;
@@ -358,6 +364,7 @@ size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh)
 
 size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
 {
+    hak_assert(count != 0 && count <= HAK_SPAN_SLABS_MAX, "a run of a span's length");
     size_t super = slab / HAK_SUPER_SLABS;
     uint64_t left;
     if (super >= hak__arena_top() || hak__tier_draining(super))
@@ -371,6 +378,7 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
 
 size_t hak__pool_take(unsigned count, bool *fresh)
 {
+    hak_assert(count != 0 && count <= HAK_SPAN_SLABS_MAX, "a run of a span's length");
     bool tiers = hak__tiers_on();
     size_t found = pool_search(tiers ? HOT_ONES : ANY_TIER, count, fresh);
     if (found == HAK_NO_RUN && tiers) {
@@ -383,6 +391,7 @@ size_t hak__pool_take(unsigned count, bool *fresh)
 
 bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count)
 {
+    hak_assert(count < new_count, "a run grows");
     size_t super = slab / HAK_SUPER_SLABS;
     unsigned first = (unsigned)(slab % HAK_SUPER_SLABS) + count;
     uint64_t left;
@@ -409,6 +418,7 @@ static void pool_released(size_t super, uint64_t word)
 /* In a bare SuperSlab nothing is mapped any more, so there are no old data. */
 static uint64_t pool_release(size_t super, size_t slab, unsigned count)
 {
+    hak_assert(slab % HAK_SUPER_SLABS + count <= HAK_SUPER_SLABS, "a run lies in one SuperSlab");
     unsigned first = (unsigned)(slab % HAK_SUPER_SLABS);
     if (hak_unlikely(hak__super_is_bare(super)))
         return hak__slabs_release_clean(&hak__supers[super], first, count);
@@ -424,6 +434,7 @@ void hak__pool_give(size_t slab, unsigned count)
 
 bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id)
 {
+    hak_assert(id != 0, "a heap's id");
     size_t super = slab / HAK_SUPER_SLABS;
     if (hak_load(&hak__supers[super].assigned_to, HAK_RELAXED) != id) {
         hak__pool_give(slab, count);
@@ -446,6 +457,7 @@ void hak__pool_give_idle(size_t slab, unsigned count)
 
 bool hak__pool_assign(size_t super, uint32_t id)
 {
+    hak_assert(id != 0, "a heap's id");
     uint32_t nobody = 0;
     if (!hak_cas_strong(&hak__supers[super].assigned_to, &nobody, id, HAK_SEQ_CST, HAK_RELAXED))
         return false;
@@ -457,6 +469,7 @@ bool hak__pool_assign(size_t super, uint32_t id)
  * afterwards. */
 void hak__pool_unassign(size_t super, uint32_t id)
 {
+    hak_assert(id != 0, "a heap's id");
     if (hak_cas_strong(&hak__supers[super].assigned_to, &id, 0, HAK_SEQ_CST, HAK_RELAXED))
         pool_released(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }

@@ -4,6 +4,7 @@
 
 #include "arena/mapping.h"
 #include "arena/window.h"
+#include "base/assert.h"
 #include "base/bits.h"
 #include "span/hardened.h"
 
@@ -50,6 +51,7 @@ static void note_slab(size_t slab)
 
 static void note_in_window(uintptr_t from, uintptr_t to)
 {
+    hak_assert(from < to && from >= hak__window.base, "a range of the window");
     size_t slab = (from - hak__window.base) >> HAK_SLAB_SHIFT, last = (to - 1 - hak__window.base) >> HAK_SLAB_SHIFT;
     for (bool begun = false; slab <= last; slab++) {
         bool huge = shield_is_huge(slab), first = slab % HAK_SUPER_SLABS == 0;
@@ -72,6 +74,7 @@ static bool is_noted(uintptr_t at)
 
 static bool restore_pages(uintptr_t from, uintptr_t to)
 {
+    hak_assert(from < to, "a range");
     size_t page = hak__page_size();
     from = hak_align_down(from, page), to = hak_align_up(to, page);
     return hak__arena_advise((void *)from, to - from, HAK_OS_RESTORE) == 0;
@@ -100,6 +103,7 @@ static bool lift_huge(struct hak_super *first)
  * may hold parts of others. */
 static bool lift_in_span(struct hak_span *span, uintptr_t block)
 {
+    hak_assert(block >= (uintptr_t)hak__span_start(span), "a block of the span");
     uintptr_t start = (uintptr_t)hak__span_start(span), end = start + ((size_t)span->slabs << HAK_SLAB_SHIFT);
     bool alone = span->blocks == 1;
     if (span->keys == HAK_SPAN_HARDENED && hak__hardened.guards)
@@ -176,6 +180,7 @@ void *hak__shield_note_aligned(void *block, size_t align, size_t n)
 
 void hak__shield_watch(uintptr_t start, size_t bytes)
 {
+    hak_assert(hak_load(&watched_start, HAK_RELAXED) == 0, "a second range is watched once");
     hak_store(&watched_start, start, HAK_RELAXED);
     hak_store(&watched_end, start + bytes, HAK_RELAXED);
 }

@@ -75,12 +75,14 @@ void hak__span_unshield(struct hak_span *span)
 
 void hak__span_change_owner(struct hak_span *span, uint32_t owner)
 {
+    hak_assert(owner != 0, "a span always has an owner");
     set_owner(span, owner);
     set_words(span, owner);
 }
 
 struct hak_span *hak__span_around(size_t slab)
 {
+    hak_assert(slab < hak_read_mostly(&hak__window.slabs), "a slab of the window");
     for (unsigned left = HAK_SPAN_SLABS_MAX; left > 1 && slab > 0; left--, slab--)
         if (!hak__owner_is_inner(hak__owner_at(slab)))
             break;
@@ -121,6 +123,7 @@ static size_t piece_end(struct hak_span *span, size_t reach, size_t end)
 
 static bool reach_piece(struct hak_span *span, size_t end)
 {
+    hak_assert(end > span->reach, "there is something to map");
     size_t page = hak__page_size(), reach = span->reach, ahead = hak_min(reach / REACH_SHARE, REACH_MORE);
     size_t least = piece_end(span, reach, end), whole = (size_t)span->slabs << HAK_SLAB_SHIFT;
     if (least <= span->reach)
@@ -167,6 +170,9 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     const struct hak_class *class = &hak__classes[class_index];
     struct hak_span *span = &hak__spans[slab];
     size_t bytes = hak__span_bitmap_bytes(class);
+    hak_assert(slabs != 0 && slab % HAK_SUPER_SLABS + slabs <= HAK_SUPER_SLABS, "a span lies in one SuperSlab");
+    hak_assert(owner != 0, "a span has an owner");
+    hak_assert(bytes == 0 || bitmaps != NULL, "a span of many blocks has bitmaps elsewhere");
     hak_assert(hak_load(&span->shielded, HAK_RELAXED) == 0, "memory comes back into use with its rights");
     span->free = bytes != 0 ? bitmaps : &span->only_word;
     span->remote = bytes != 0 ? (_Atomic uint64_t *)((char *)bitmaps + bytes / 2) : &span->only_remote;
@@ -211,6 +217,7 @@ void *hak__span_take_single(struct hak_span *span)
 
 enum hak_span_fault hak__span_give_single(struct hak_span *span, const void *block)
 {
+    hak_assert(span->blocks == 1, "the span has a single block");
     if (hak_unlikely(block != hak__span_start(span)))
         return HAK_SPAN_NOT_A_BLOCK;
     if (hak_unlikely(hak__span_allocated(span) != 1))
@@ -318,6 +325,7 @@ static hak_cold void settle_keys(struct hak_span *span, void *const *blocks, uin
 
 uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want)
 {
+    hak_assert(want != 0, "blocks are asked for");
     hak_assert(span->keys != HAK_SPAN_HARDENED, "hardened spans give in random order (hardened.h)");
     uint32_t taken = take_freed(span, out, want);
     if (taken < want && span->frontier < span->blocks)
@@ -398,6 +406,7 @@ enum hak_span_fault hak__span_give_owner(struct hak_span *span, void *const *blo
 
 uint64_t hak__span_set_remote(struct hak_span *span, uint32_t word, uint64_t bits)
 {
+    hak_assert(word < span->words, "a word of the span's bitmap");
     /* release: pairs with the acquire in hak__span_collect_owner. */
     return hak_fetch_or(&span->remote[word], bits, HAK_RELEASE) & bits;
 }
@@ -469,6 +478,7 @@ static bool all_inside(const struct hak_span *span, uint32_t first, uint32_t las
 
 size_t hak__span_idle_pages(const struct hak_span *span, size_t page, size_t *from)
 {
+    hak_assert(hak_is_power_of_two(page) && *from % page == 0, "a place in the span at a page");
     size_t size = hak__classes[span->class].size, end = (size_t)span->slabs << HAK_SLAB_SHIFT;
     /* Beyond the frontier of a fresh span nothing has been touched. */
     if (span->fresh)

@@ -236,6 +236,7 @@ static void text_titles(struct hak_emitter *out, const struct hak_stats *stats)
 
 static void text_class(struct hak_emitter *out, const struct hak_stats *stats, const struct hak_stats_class *class)
 {
+    hak_assert(class < stats->classes + stats->class_count, "a class that was gathered");
     hak__emit(out, "hakmem:");
     for (const struct column *c = columns; c < columns + COLUMNS; c++)
         if (in_text(stats, c))

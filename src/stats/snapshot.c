@@ -6,6 +6,7 @@
 
 #include "arena/hugepages.h"
 #include "arena/meta.h"
+#include "base/assert.h"
 #include "base/bits.h"
 #include "base/syscall.h"
 #include "cache/cache.h"
@@ -70,6 +71,7 @@ static void add_heap(struct hak_stats *out, struct hak_heap *heap)
 /* The figures that follow from the counts of a class, and the sums over all classes. */
 static void sum_class(struct hak_stats *out, uint32_t c)
 {
+    hak_assert(c < HAK_CLASSES, "a class");
     struct hak_stats_class *class = &out->classes[c];
     uint64_t gone = class->drained + class->collected + class->cached + class->outbox;
     class->size = hak__classes[c].size;
@@ -180,6 +182,7 @@ struct hak_stats *hak__snapshot_take(void)
 
 void hak__snapshot_give(struct hak_stats *stats)
 {
+    hak_assert(stats != NULL, "a snapshot that was taken");
     if (stats == &snapshot_shared)
         hak_store(&snapshot_taken, false, HAK_RELEASE);
     else

@@ -2,6 +2,7 @@
 #include "upkeep/background.h"
 
 #include "arena/arena.h"
+#include "base/assert.h"
 #include "base/bits.h"
 #include "base/forked.h"
 #include "base/lock.h"
@@ -61,6 +62,7 @@ static void make_no_other_for(uint64_t ms) { hak_store(&background_not_before, h
  * that ends for another reason is not. A vfork child's thread would be its own, and its end nobody's. */
 static void begin_locked(uint32_t word)
 {
+    hak_assert(hak__lock_word_is_mine(&background_lock.held), "the lock is held");
     if (hak_load(&hak__background_word, HAK_RELAXED) == HAK_BACKGROUND_RESTING)
         hak__os_thread_wait(&background_alive);
     if (background_forbidders != 0 || hak_load(&background_alive, HAK_ACQUIRE) != 0 || !hak__fork_is_home())
@@ -125,6 +127,7 @@ void hak__background_ready(void) { hak_store(&background_is_ready, true, HAK_REL
 
 static void end_locked(void)
 {
+    hak_assert(hak__lock_word_is_mine(&background_lock.held), "the lock is held");
     if (hak_load(&background_alive, HAK_ACQUIRE) != 0) {
         hak_store(&background_stopping, true, HAK_RELAXED);
         hak_fetch_add(&background_pulse, 1, HAK_RELEASE);

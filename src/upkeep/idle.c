@@ -7,6 +7,7 @@
 #include "arena/limit.h"
 #include "arena/mapping.h"
 #include "arena/window.h"
+#include "base/assert.h"
 #include "base/retain.h"
 #include "diag/options.h"
 #include "heap/spans.h"
@@ -88,6 +89,7 @@ static bool is_below_frontier(const struct hak_span *span, size_t offset)
  * purge explains it. Only if mapped but absent memory counts (HAKMEM_UNMAP), runs are as short as can be. */
 static void purge_span(struct idle_walk *walk, struct hak_span *span)
 {
+    hak_assert(span->listed && !span->purged, "a span with free blocks that has not been purged");
     unsigned char pages[PAGES_OF_SPAN];
     char *start = hak__span_start(span);
     size_t from = 0, bytes, page = hak__page_size();
@@ -123,6 +125,7 @@ static bool may_sleep(const struct idle_walk *walk, const struct hak_span *span)
 
 static void look_at(struct idle_walk *walk, struct hak_span *span)
 {
+    hak_assert(hak__heap_is_mine(walk->entered), "the span's heap is locked");
     if (!span->listed || !has_idled(span, walk->work))
         return;
     if (hak__span_allocated(span) == 0 && !hak__hardened.regions) {

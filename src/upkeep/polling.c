@@ -1,4 +1,5 @@
 /* When slow paths poll the clock and take a step, and when a heap is polling and opened. See polling.h. */
+#include "base/assert.h"
 #include "upkeep/polling.h"
 
 #include "base/forked.h"
@@ -22,6 +23,7 @@ static bool is_polling(const struct hak_heap *heap) { return (heap->mode & HAK_M
 /* Under the lock, because a child forked meanwhile must not take over a heap with half of its bins closed. */
 static void begin_polling(struct hak_heap *heap, uint64_t now_ms)
 {
+    hak_assert(!is_polling(heap), "the heap does not poll yet");
     if (!hak__heap_lock(heap))
         return;
     hak__cache_set_polling(heap, true);

@@ -3,6 +3,7 @@
 
 #include <limits.h>
 
+#include "base/assert.h"
 #include "base/bits.h"
 #include "arena/window.h"
 #include "arena/hugepages.h"
@@ -42,6 +43,7 @@ enum step_round { ROUND_DUE, ROUND_ALL, ROUND_ALL_WAITED };
 /* False: the heap's owner has been asked for large blocks and may still answer. */
 static bool step_serve(struct hak_heap *heap, uint64_t now_ms, enum step_round round)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     hak__cache_age_left(heap, round != ROUND_DUE);
     bool done = hak_peek(&heap->large_cache.bytes) == 0 || hak__large_cache_reclaim(heap, now_ms, round == ROUND_ALL_WAITED);
     hak_count(&hak__upkeep_counts.collected_heaps, hak_load(&heap->pending, HAK_RELAXED) != NULL);

@@ -104,6 +104,7 @@ static void collect(struct hak_heap *heap)
 
 static void step(struct fuzz_input *in)
 {
+    hak__heaps_are_shared = false;   /* this thread alone calls the layers, and locks nothing */
     uint8_t what = fuzz_byte(in);
     struct slot *slot = &slots[fuzz_byte(in) % SLOTS];
     switch (what % 8) {
@@ -126,6 +127,7 @@ void fuzz_one(struct fuzz_input *in)
         fuzz_expect_valid();
     }
     fuzz_fair();
+    hak__heaps_are_shared = false;
     for (unsigned i = 0; i < SLOTS; i++)
         if (slots[i].block != NULL)
             give(&slots[i], i % 2 == 0);

@@ -139,6 +139,7 @@ size_t hak__part_next(size_t part) { return part; }   /* all of them are open */
 size_t hak__super_before(size_t super) { return super > 0 ? super - 1 : HAK_NO_SUPER; }
 size_t hak__page_size(void) { return 4096; }
 __attribute__((weak)) _Atomic uint32_t hak__heap_last = WORLD_HEAPS;   /* heap/heap.c has it where linked */
+__attribute__((weak)) bool hak__heaps_are_shared;
 void *hak__heap_memory(uint32_t id, size_t *bytes)
 {
     *bytes = sizeof heaps[0];

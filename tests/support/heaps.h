@@ -1,4 +1,4 @@
-/* Heaps without threads: tests of the layers from slab/ up to cache/ make heaps themselves and call the layers as
+/* Heaps without threads: tests of the layers from span/ up to cache/ make heaps themselves and call the layers as
  * malloc_slow.c and kinds/plain.c would. */
 #ifndef HAK_TESTS_SUPPORT_HEAPS_H
 #define HAK_TESTS_SUPPORT_HEAPS_H
@@ -33,6 +33,7 @@ static inline CHECK_UNUSED struct hak_heap *heap_open(uint32_t mode)
 static inline CHECK_UNUSED void *heap_malloc(struct hak_heap *heap, uint32_t class)
 {
     void *block = hak__cache_pop(&heap->bins[class]);
+    hak__heaps_are_shared = false;   /* also if the library has started meanwhile: this thread locks nothing */
     if (block != NULL)
         return block;
     return hak__is_large(class) ? hak__large_cache_refill(heap, class) : hak__cache_refill(heap, class);

@@ -1,0 +1,53 @@
+/* span/experiments.h: by default each option of an experiment gives what the design says; set, it gives the experiment's value. */
+#include "span/experiments.h"
+
+#include "support/check.h"
+
+static void set(enum hak_option option, uint64_t value) { hak_store(&hak__option_words[option], value, HAK_RELAXED); }
+
+FRESH_TEST(defaults)
+{
+    (void)argument;
+    expect(hak__options_read());
+    expect(hak__tiers_on() && hak__bins_adapt());
+    expect_eq(hak__refill_count(), 32);
+    expect_eq(hak__warm_budget(5), 5);
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        expect(hak__bin_ceiling(c) != 0);
+        expect(!hak__slots_are_local(c));
+    }
+}
+
+/* The cache of the tiny pool off: no bin of it may hold anything, and the others stay as they are. */
+FRESH_TEST(no_unified_cache)
+{
+    (void)argument;
+    expect(hak__options_read());
+    uint32_t mid = hak__bin_ceiling(HAK_CLASS_MID_LAST);
+    set(HAK_OPTION_tiny_unified_cache, 0);
+    for (uint32_t c = 0; c <= HAK_CLASS_TINY_LAST; c++)
+        expect_eq(hak__bin_ceiling(c), 0);
+    expect_eq(hak__bin_ceiling(HAK_CLASS_MID_LAST), mid);
+    set(HAK_OPTION_tiny_unified_cache, 1);
+}
+
+/* Each band has its own capacity, and local slots are those of one band. */
+FRESH_TEST(bands)
+{
+    (void)argument;
+    expect(hak__options_read());
+    set((enum hak_option)(HAK_OPTION_tiny_unified_c0 + 4), 77);
+    set((enum hak_option)(HAK_OPTION_tiny_c2_local_cache + 2), 1);
+    for (uint32_t c = 0; c <= HAK_CLASS_TINY_LAST; c++) {
+        expect_eq(hak__bin_ceiling(c) == 77, hak__band_of(c) == 4);
+        expect_eq(hak__slots_are_local(c), hak__band_of(c) == 4);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults), cmocka_unit_test(no_unified_cache), cmocka_unit_test(bands),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
