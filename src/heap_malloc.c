@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "arena/limit.h"
+#include "base/assert.h"
 #include "cache/cache.h"
 #include "cache/large_cache.h"
 #include "guard/check.h"
@@ -116,6 +117,7 @@ hak_inline void *own_alloc(struct hak_own *own, uint32_t class, size_t n, bool s
     uint64_t refused;
     void *block;
     unsigned tries = 0;
+    hak_assert(class < HAK_CLASSES && n <= hak__classes[class].size, "a class has room for the request");
     do {
         mine = hak__request_heap();   /* the callback may have forked, and the child had to leave it */
         refused = hak_load(&own->account.refused, HAK_RELAXED);

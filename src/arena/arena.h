@@ -133,7 +133,7 @@ bool hak__arena_is_mine(void);      /* whether the calling thread has the lock *
 bool hak__arena_inherit(void);      /* in a forked child: takes over the lock from a thread that is not there; false: none had it */
 int hak__arena_map(uintptr_t address, size_t bytes);   /* as hak__os_map, and notes the range */
 
-/* Whether there are so many mappings that the arena makes no more (limit.h). */
+/* Whether the process has a crowd of mappings, so that the arena makes no more (limit.h). */
 bool hak__arena_is_crowded(void);
 
 /* For each request to the system, with its errno code: if it was refused, unmaps all unused memory. Whether there was some, so that the

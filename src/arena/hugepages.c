@@ -127,21 +127,12 @@ static struct {
     _Atomic uint32_t pause_left;
 } prefaults;
 
-static bool prefault_may(size_t others)
-{
-    return others >= PREFAULT_FROM && thp_may_prefault() && !hak__ahead_counts();
-}
-
-static bool probe_is_dense(size_t super)
-{
-    return hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS && hak__thp_is_dense(super);
-}
-
 static void look_at_probe(void)
 {
-    uint32_t probe = hak_exchange(&prefaults.probe, 0, HAK_RELAXED);
-    if (probe != 0)
-        hak_store(&prefaults.dense, probe_is_dense(probe - 1), HAK_RELAXED);
+    size_t super = (size_t)hak_exchange(&prefaults.probe, 0, HAK_RELAXED) - 1;
+    if (super != HAK_NO_SUPER)
+        hak_store(&prefaults.dense, hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS && hak__thp_is_dense(super),
+                  HAK_RELAXED);
 }
 
 /* False: the kernel had no huge page. Not asked again for a while, since it may have searched for one. */
@@ -159,7 +150,7 @@ static bool prefault_now(size_t super)
 void hak__prefault(size_t super, size_t others)
 {
     hak_assert(!hak__super_is_bare(super), "a bare SuperSlab has no memory to touch");
-    bool may = prefault_may(others);
+    bool may = others >= PREFAULT_FROM && thp_may_prefault() && !hak__ahead_counts();
     if (may)
         look_at_probe();
     bool turn = hak_fetch_add(&prefaults.opened, 1, HAK_RELAXED) % PROBE_EVERY != 0;

@@ -72,10 +72,11 @@ bool hak__limit_is_near(void)
 void hak__limit_refused(size_t mapped)
 {
     size_t room = hak_load(&address_room, HAK_RELAXED);
+    hak_assert(mapped <= SIZE_MAX / 2, "memory mapped fits addresses");
     hak_store(&address_room, hak_min(room, mapped + mapped / 8), HAK_RELAXED);
 }
 
-/* --- what nobody uses yet ------------------------------------------------------------------------------------------- */
+/* --- memory ahead of its use ------------------------------------------------------------------------------------------ */
 
 bool hak__is_thrifty(void) { return hak_load(&thrifty, HAK_RELAXED); }
 
@@ -175,6 +176,7 @@ static void call_back(void)
 
 void hak__limit_watch(size_t beyond, void (*function)(size_t mapped))
 {
+    hak_assert(function != NULL || beyond == SIZE_MAX, "a watch calls a function");
     hak_store(&watch_function, function, HAK_RELAXED);
     /* release: pairs with the acquire of limit_watched, which finds the function. */
     hak_store(&watch_beyond, beyond, HAK_RELEASE);
@@ -190,6 +192,7 @@ static void limit_watched(void)
 
 void hak__limit_deliver_slow(void)
 {
+    hak__lock_expect_order(HAK_RANK_BACKGROUND);   /* a callback may allocate: no heap is locked */
     int saved = errno;
     uint32_t notices = hak_exchange(&hak__limit_notices, 0, HAK_RELAXED);
     if ((notices & NOTICE_SYSTEM) != 0)

@@ -28,14 +28,14 @@ hak_noinline bool hak__limit_exists(void);
 hak_noinline bool hak__limit_unmaps(void);
 hak_noinline bool hak__limit_is_near(void);
 
-/* The system has refused a mapping, while so much was mapped. */
+/* The system has refused a mapping, while `mapped` bytes were mapped. */
 hak_cold void hak__limit_refused(size_t mapped);
 
 /* How many mappings the kernel allows this process (vm.max_map_count), and whether it limits or counts its addresses. */
 hak_noinline size_t hak__limit_mappings(void);
 hak_noinline bool hak__limit_addresses(void);
 
-/* Whether mapped memory counts although nobody has touched it: under HAKMEM_UNMAP, or once new memory was found resident at once
+/* Whether mapped memory counts although it is untouched: under HAKMEM_UNMAP, or once new memory was found resident at once
  * (mlockall). Then nothing is mapped ahead of need. */
 bool hak__ahead_counts(void);
 
@@ -53,7 +53,7 @@ bool hak__limit_was_crowded(void);
 hak_noinline void hak__limit_note(size_t mapped, size_t mappings);
 
 /* Calls `function` once, at the end of the slow path in which more than `beyond` bytes are mapped, outside of all locks. Replaces
- * what was asked for before; SIZE_MAX: nothing. */
+ * an earlier watch; SIZE_MAX: none. */
 hak_cold void hak__limit_watch(size_t beyond, void (*function)(size_t mapped));
 
 extern _Atomic uint32_t hak__limit_notices;   /* bits, private to limit.c; 0: nothing waits */

@@ -35,22 +35,16 @@ static size_t gap_below(size_t super)
     return ((super - at + 1) << HAK_SUPER_SHIFT) - hak__supers[at - 1].mapped;
 }
 
-static int map_new(uintptr_t address, size_t size)
+/* Marks all of it: a part would be a separate mapping. */
+static int map_marked(uintptr_t address, size_t size, int code)
 {
-    int code = hak__arena_map(address, size);
-    if (code == 0)
-        hak__thp_mapped(address, size);   /* all of it: a part would be a mapping of its own */
-    return code;
-}
-
-/* The SuperSlabs of the gap note the mapping one after another, so that a child cannot tell which have not: it notes no range. */
-static int map_whole_gap(uintptr_t address, size_t size)
-{
-    int code = hak__os_map(address, size);
     if (code == 0)
         hak__thp_mapped(address, size);
     return code;
 }
+
+/* The SuperSlabs of the gap note the mapping one after another, so that a child cannot tell which have not: it notes no range. */
+static int map_whole_gap(uintptr_t address, size_t size) { return map_marked(address, size, hak__os_map(address, size)); }
 
 /* Notes that the gap is mapped. The SuperSlab at its bottom may be in use; the gap has its tail. */
 static void fill_gap(size_t super, size_t gap)
@@ -76,7 +70,8 @@ static int map_behind(size_t super, size_t length)
     size_t gap = gap_below(super);
     if (gap != 0 && hak__arena_is_crowded() && map_with_gap(super, length, gap, map_whole_gap) == 0)
         return 0;
-    int code = map_new((uintptr_t)hak__super_start(super) + hak__supers[super].mapped, length);
+    uintptr_t start = (uintptr_t)hak__super_start(super) + hak__supers[super].mapped;
+    int code = map_marked(start, length, hak__arena_map(start, length));
     if (code != ENOMEM)
         return code;
     bool below = hak__supers[super].mapped != 0 || gap != 0 || (super > 0 && hak__supers[super - 1].mapped == HAK_SUPER_SIZE);
@@ -117,10 +112,9 @@ int hak__run_map(size_t first, size_t count, size_t bytes, size_t *at)
         }
         if (code != 0)
             return code;
-        hak__arena_state.mapped += length;
-        hak__arena_state.peak = hak_max(hak__arena_state.peak, hak__arena_state.mapped);
         for (; i < j; i++)
-            hak__super_set_mapped(first + i, (uint32_t)hak__super_need(i, bytes));
+            hak__super_count_mapped(first + i, hak__super_need(i, bytes));
+        hak__arena_state.peak = hak_max(hak__arena_state.peak, hak__arena_state.mapped);
     }
     return 0;
 }
@@ -145,12 +139,11 @@ bool hak__run_trim(size_t first, size_t count, size_t bytes)
         hak_assert(hak__super_is_taken(first + i), "the run is the caller's");
         if (have <= need)
             continue;
-        hak__super_set_mapped(first + i, need);
+        hak__super_count_mapped(first + i, need);
         if (hak__os_unmap((uintptr_t)hak__super_start(first + i) + need, have - need) != 0) {
-            hak__super_set_mapped(first + i, have);
+            hak__super_count_mapped(first + i, have);
             return false;
         }
-        hak__arena_state.mapped -= have - need;
     }
     return true;
 }

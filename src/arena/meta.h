@@ -55,12 +55,12 @@ _Atomic uint32_t *hak__meta_wiped_word(void);
 bool hak__meta_is_copy(void);   /* the same page where the kernel does not wipe one: it is not in the child, and comes back by this call */
 
 /* The memory of a heap: its first *bytes bytes of HAK_HEAP_STRIDE, zeroed the first time. NULL when refused or out of range.
- * hak__heap_extend maps so many more behind them. */
+ * hak__heap_extend maps `bytes` more behind them. */
 void *hak__heap_memory(uint32_t id, size_t *bytes);
 bool hak__heap_extend(uint32_t id, size_t from, size_t bytes);
 void *hak__heap_address(uint32_t id);   /* without mapping it */
 
-/* Makes a heap's memory, so many bytes of it, zero again and gives its pages back to the system. */
+/* Makes the first `bytes` bytes of a heap's memory zero again and gives their pages back to the system. */
 void hak__heap_forget(void *heap, size_t bytes);
 
 /* The parallel array of span descriptors, 128 bytes per slab, for span/. */

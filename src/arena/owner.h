@@ -10,6 +10,7 @@
  * synchronisation) orders the map's word before the free. */
 #pragma once
 
+#include "base/assert.h"
 #include "base/atomic.h"
 #include "base/limits.h"
 #include "size/size.h"
@@ -32,8 +33,12 @@ struct hak_window {
 };
 extern struct hak_window hak__window;
 
-/* Words and what they are made of; nobody else shifts or masks one. A word ^ a heap's tag has the class offset of the word. */
-hak_inline uint32_t hak__owner_word(uint32_t heap_id, uint32_t class) { return heap_id << HAK_CLASS_OFFSET_BITS | class * HAK_BIN_SIZE; }
+/* Words and their parts; no other file shifts or masks one. A word ^ a heap's tag has the class offset of the word. */
+hak_inline uint32_t hak__owner_word(uint32_t heap_id, uint32_t class)
+{
+    hak_assert(class < HAK_CLASS_LIMIT, "a class has room in a word");
+    return heap_id << HAK_CLASS_OFFSET_BITS | class * HAK_BIN_SIZE;
+}
 hak_inline uint32_t hak__owner_inner(uint32_t heap_id) { return heap_id << HAK_CLASS_OFFSET_BITS | HAK_CLASS_OFFSET_INNER; }
 hak_inline uint32_t hak__owner_huge(void) { return HAK_HEAP_ID_HUGE << HAK_CLASS_OFFSET_BITS | HAK_CLASS_OFFSET_HUGE; }
 hak_inline uint32_t hak__owner_id(uint32_t word) { return word >> HAK_CLASS_OFFSET_BITS; }
@@ -60,6 +65,7 @@ hak_inline char *hak__slab_start(size_t slab) { return (char *)(hak__window.base
 /* The word of a slab below the high-water mark. */
 hak_inline uint32_t hak__owner_at(size_t slab)
 {
+    hak_assert(slab < hak_read_mostly(&hak__window.slabs), "the map ends at the high-water mark");
     return hak_load(&hak__window.map[slab].owner, HAK_RELAXED);
 }
 
@@ -74,5 +80,6 @@ hak_inline uint32_t hak__owner_of(const void *p)
 
 hak_inline void hak__owner_set(size_t slab, uint32_t word)
 {
+    hak_assert(slab < hak_read_mostly(&hak__window.slabs), "the map ends at the high-water mark");
     hak_store(&hak__window.map[slab].owner, word, HAK_RELAXED);
 }

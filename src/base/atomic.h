@@ -47,10 +47,10 @@ hak_inline uint64_t hak_counted(const hak_counter *c)
     return atomic_load_explicit(c, memory_order_relaxed);
 }
 
-/* A plain word of one owner that others may look at: the owner reads it plainly and stores it so that nobody sees a
+/* A plain word of one owner that others may look at: the owner reads it plainly and stores it so that no thread sees a
  * torn or early value. Compiles to one ordinary store on x86-64, to a store-release on aarch64. */
 #define hak_owner_store(p, v) (HAK_RACE_POINT("owner_store"), __atomic_store_n((p), (v), __ATOMIC_RELEASE))
-/* The same for a word that nobody looks at before a later hak_owner_store says that it is there: in no order. */
+/* The same for a word that no thread reads before a later hak_owner_store publishes it: in no order. */
 #define hak_slot_store(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
 #define hak_peek(p) (HAK_RACE_POINT("peek"), __atomic_load_n((p), __ATOMIC_ACQUIRE))
 

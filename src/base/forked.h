@@ -37,8 +37,8 @@ hak_cold void hak__fork_unwatched(void);
 
 hak_cold void hak__fork_found(void);
 
-/* How often this process's memory has been put in order: whoever has waited, and finds another number than before, is in a child, where
- * what it had in its hands without a lock has been dealt with. */
+/* How often this process's memory has been put in order: a thread that finds another number after it has waited is in a child, which
+ * has dealt with whatever the thread held without a lock. */
 hak_at_start uint32_t hak__fork_repairs(void);
 
 /* Whether the caller runs in the process that this memory is of. A child of vfork() runs in its parent's, and in its parent's

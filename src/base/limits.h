@@ -64,7 +64,7 @@
 #define HAK_CLASS_OFFSET_LIMIT (HAK_CLASS_LIMIT * HAK_BIN_SIZE)
 #define HAK_CLASS_OFFSET_INNER HAK_CLASS_OFFSET_LIMIT      /* an inner slab of a single-block span */
 #define HAK_CLASS_OFFSET_HUGE (HAK_CLASS_OFFSET_LIMIT + HAK_BIN_SIZE) /* the first slab of a huge block */
-#define HAK_CLASS_OFFSET_OWN 0x800u        /* added to the class offset in the slabs of a heap of one's own (own/own.h) */
+#define HAK_CLASS_OFFSET_OWN 0x800u        /* added to the class offset in the slabs of a user heap (own/own.h) */
 #define HAK_HEAP_ID_HUGE 0xfffffu          /* the owner of every huge block */
 #define HAK_HEAP_ID_NONE 0xffffeu          /* the sentinels' tag: owns nothing */
 #define HAK_HEAPS_MAX (1u << 17)           /* heaps that can exist at once, ids 1..HAK_HEAPS_MAX-1 */
@@ -78,7 +78,7 @@
 #define HAK_BUDGET_SHARE 33u
 #define HAK_LOCAL_SLOTS 64u                /* of a class whose slots lie in the heap's struct */
 #define HAK_ABSORB_SMALL 256u              /* blocks of other heaps up to this size are not absorbed while a bin ... */
-#define HAK_ABSORB_MOST 32u                /* ... has so many */
+#define HAK_ABSORB_MOST 32u                /* ... has this many */
 #define HAK_OUTBOX_BUCKETS 32u
 #define HAK_OUTBOX_BLOCKS 30u              /* in one bucket */
 #define HAK_OUTBOX_BYTES ((size_t)16 << 10) /* in one bucket; a block that is larger is published at once */

@@ -18,6 +18,7 @@ static _Atomic uint32_t lock_numbers;
 uint32_t hak__lock_number_slow(void)
 {
     uint32_t number = hak_fetch_add(&lock_numbers, 1, HAK_RELAXED) + 1;
+    hak_assert(number != 0 && number < HAK_LOCK_LOST >> 1, "a lock's word has room for the number beside the mark");
     hak__thread_notes.lock_number = number;
     if (number != 1)
         hak__fork_watch();

@@ -26,7 +26,7 @@ enum hak_lock_rank {
     HAK_RANK_EXIT_HEAP, /* the shared heap of threads that have ended */
     HAK_RANK_BACKGROUND,/* the background thread's beginning and end */
     HAK_RANK_HEAP,      /* the calling thread's heap, or the exit heap */
-    HAK_RANK_OWNS,      /* the list of heaps of one's own */
+    HAK_RANK_OWNS,      /* the list of user heaps */
     HAK_RANK_OWN,       /* one of them: its shares, its huge blocks; before the locks of its shares */
     HAK_RANK_SAMPLES,   /* the samples of one */
     HAK_RANK_SPARE,     /* the shares that are of no heap */
@@ -114,7 +114,7 @@ hak_inline bool hak__lock_word_is_left(const _Atomic uint32_t *word)
 /* --- locks that are never lost ------------------------------------------------------------------------------------------------ */
 
 void hak__lock_acquire(struct hak_lock *lock);
-bool hak__lock_try(struct hak_lock *lock);     /* false when somebody holds it: does not wait */
+bool hak__lock_try(struct hak_lock *lock);     /* false when another thread holds it: does not wait */
 void hak__lock_release(struct hak_lock *lock);
 
 /* In a forked child that is being repaired: frees the lock if a thread that does not exist here has it; says whether one had. */
@@ -123,7 +123,7 @@ bool hak__lock_fork_child(struct hak_lock *lock);
 /* The same, but the calling thread has the lock afterwards, as if it had taken it itself: for sections that repair what it guards. */
 bool hak__lock_inherit(struct hak_lock *lock);
 
-bool hak__lock_is_held(struct hak_lock *lock); /* by anybody */
+bool hak__lock_is_held(struct hak_lock *lock); /* by any thread */
 
 /* How often a lock was found held, for the statistics. */
 extern _Atomic uint64_t hak__lock_wait_count;

@@ -74,7 +74,7 @@ hak_inline size_t hak__retain_large(struct hak_large_retention in)
 
 /* --- smaller questions ------------------------------------------------------------------------------------------------- */
 
-/* Whether a heap with so many bytes in large blocks gets a SuperSlab of its own. With a block or two, most slabs of it would be
+/* Whether a heap with this many bytes in large blocks gets a SuperSlab assigned. With a block or two, most slabs of it would be
  * unused; but where many threads share, SuperSlabs empty and are opened all the time (docs/decisions/0059). Other threads may have
  * freed more than is counted as allocated so far. */
 hak_inline bool hak__retain_assigned(size_t allocated, size_t freed) { return allocated >= freed + ((size_t)512 << 10); }

@@ -146,7 +146,7 @@ hak_noinline bool hak__options_read(void);
 /* The same from a given text and a given environment; either may be NULL. */
 hak_noinline void hak__options_read_from(const char *symbol, char **environment);
 
-/* A default that fits the system: taken, within the option's bounds, unless somebody has set the option. */
+/* A default that fits the system: taken, within the option's bounds, unless the option has been set. */
 hak_cold void hak__option_suggest(enum hak_option option, uint64_t value);
 
 /* By name; a name may be given as in the environment or in HAKMEM_CONF. 0, ENOENT (unknown name), EINVAL (not a value

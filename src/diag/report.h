@@ -18,13 +18,13 @@ hak_cold size_t hak__format_list(char *buffer, size_t size, const char *format, 
 hak_cold int hak__write_all(int fd, const char *text, size_t length);
 
 /* Reports go where descriptor 2 led when the library was loaded, single lines (hak__warn) also where the program has redirected it since,
- * to a pipe, a terminal or a log that it appends to; and nowhere else: a program may have closed it and have a file of its own there. `keep`: something will be said at the end, by when many programs have closed it, so a second descriptor is made for it, far
+ * to a pipe, a terminal or a log that it appends to; and nowhere else: a program may have closed it and have another file there. `keep`: something will be said at the end, by when many programs have closed it, so a second descriptor is made for it, far
  * from those that programs use. Until the first of these two is called, reports go to descriptor 2. The second gives the descriptor to
  * write to; -1: there is none. */
 hak_at_start void hak__report_begin(bool keep);
 hak_cold int hak__report_fd(void);
 
-/* Opens a file to be written, with flags of open(2) besides; a name for descriptor 2 is the place of reports, and a pipe that nobody reads
+/* Opens a file to be written, with flags of open(2) besides; a name for descriptor 2 is the place of reports, and a pipe without a reader
  * fails. -1: errno says why. */
 hak_cold int hak__report_open(const char *path, int more);
 

@@ -85,6 +85,7 @@ static bool clear_part(size_t first, size_t n)
     size_t old = 0, count = supers_of(n);
     for (size_t i = 0; i < count; i++)
         old += old_bytes(first, i, n);
+    hak_assert(old <= n, "only the block's own bytes are cleared");
     for (size_t i = 0; i < count && old < n; i++)
         memset(hak__super_start(first + i), 0, old_bytes(first, i, n));
     return old < n;

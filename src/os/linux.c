@@ -69,11 +69,7 @@ static int linux_map(uintptr_t address, size_t size)
     return code;
 }
 
-static int linux_unmap(uintptr_t address, size_t size)
-{
-    hak_assert(is_whole_pages(address, size), "a range is whole pages");
-    return hak__syscall_code(hak__syscall(SYS_munmap, address, size));
-}
+static int linux_unmap(uintptr_t address, size_t size) { return hak__syscall_code(hak__syscall(SYS_munmap, address, size)); }
 
 /* Emulators and filters may take advice, say that it has been done, and do nothing. Whether that is so is asked at the first purge, and
  * once more when a filter has come (hak__os_filter_comes): NOT_DONE. A refusal is no lie. */

@@ -2,7 +2,7 @@
  * dl_iterate_phdr's lock, which a callback of the program may hold, and which a forked child may find held for ever: nothing that a
  * correct call of malloc's family comes to asks them.
  *
- * A fully static program exports nothing, and a library in a namespace of its own (dlmopen) sees that namespace alone. */
+ * A fully static program exports nothing, and a library in a separate namespace (dlmopen) sees that namespace alone. */
 #pragma once
 
 #include "base/compiler.h"
@@ -15,7 +15,7 @@ hak_cold void *hak__loaded_first(const char *name);
 void *hak__loaded_by_kernel(const char *name);
 
 /* The same for the object that has the address `user` in it: its own definition, or that of a library which it needs, or which
- * one of those needs; only where they have none, anybody's first one. */
+ * one of those needs; only where they have none, the first one of any object. */
 hak_cold void *hak__loaded_for(const void *user, const char *name);
 
 /* Whether the object that has the address `one` in it stands before that of `other`, or is the same. */

@@ -55,20 +55,20 @@ static bool robust_lives(uint32_t number)
     return hak__syscall(SYS_kill, number, 0) != -ESRCH;
 }
 
-/* Takes the lock where nobody has it. `flags`: what the word says besides afterwards. */
+/* Takes a free lock; keeps the mark of waiting threads. */
 static bool robust_try(struct hak_robust *lock, uint32_t word, uint32_t number)
 {
     /* acquire: pairs with the release in hak__robust_release, or with the kernel's store for one that has died. */
     return hak_cas_strong(&lock->word, &word, (word & FUTEX_WAITERS) | number, HAK_ACQUIRE, HAK_RELAXED);
 }
 
-/* Some holder has said that nobody tells of its death. One of whose death the kernel tells has done so before it is gone. */
+/* Only where a holder has said that the kernel does not report its death. Reported deaths are in the word before the thread is gone. */
 static bool robust_try_dead(struct hak_robust *lock, uint32_t word, uint32_t number)
 {
     return hak_load(&lock->unlisted, HAK_RELAXED) != 0 && !robust_lives(word & FUTEX_TID_MASK) && robust_try(lock, word, number);
 }
 
-/* Sleeps until the word is no longer `word`, which somebody has. Who has slept leaves the mark of those that wait when it takes the
+/* Sleeps until the word is no longer `word`, which a thread has. A thread that has slept keeps the mark of waiting threads when it takes the
  * lock, since there may be more of them. */
 static void robust_sleep(struct hak_robust *lock, uint32_t word)
 {

@@ -5,7 +5,7 @@
  *
  *   word = 0                 free
  *   word & FUTEX_TID_MASK    the thread that has it; all processes see the same numbers: they are of one PID namespace
- *   word & FUTEX_WAITERS     somebody sleeps
+ *   word & FUTEX_WAITERS     a thread sleeps
  *   word & FUTEX_OWNER_DIED  its holder died, and what it guards may be half changed
  *
  * Where the C library has told the kernel of no list, `unlisted` is set for good, and waiters ask now and then whether the
@@ -31,6 +31,6 @@ struct hak_robust_thread {
 bool hak__robust_acquire(struct hak_robust *lock, struct hak_robust_thread *me);
 void hak__robust_release(struct hak_robust *lock, struct hak_robust_thread *me);
 
-/* In a forked child: what threads knew of themselves is of the parent; a lock in memory of its own that was held is nobody's. */
+/* In a forked child: the parent's threads must find their lists anew; a lock in private memory that was held has no holder. */
 void hak__robust_fork_child(void);
 void hak__robust_orphan(struct hak_robust *lock);

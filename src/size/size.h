@@ -34,7 +34,7 @@ hak_inline struct hak_class_offset hak__offset_of_class(uint32_t class) { return
 hak_inline uint32_t hak__class_of_offset(struct hak_class_offset offset) { return offset.bytes / HAK_BIN_SIZE; }
 hak_inline const struct hak_class *hak__class_at_offset(struct hak_class_offset offset)
 {
-    hak_assert(offset.bytes % HAK_BIN_SIZE == 0 && offset.bytes < HAK_CLASSES * HAK_BIN_SIZE, "the offset names a class");
+    hak_assert(offset.bytes % HAK_BIN_SIZE == 0, "an offset is one of a bin");
     return (const struct hak_class *)((const char *)hak__classes + offset.bytes);
 }
 _Static_assert(sizeof(struct hak_class) == HAK_BIN_SIZE, "a bin's offset is its class's too");
@@ -142,7 +142,7 @@ hak_inline uint32_t hak__band_of(uint32_t class_index)
 /* --- the table by which malloc's fast path finds a request's bin -------------------------------------------------------- */
 
 /* That of above, but for the time of a profile, when all of them meet a bin that is always empty (profile/switch.c). It lies where the
- * loader writes once and then forbids writing, so it costs no page of its own; a change has to allow writing first. */
+ * loader writes once and then forbids writing, so it costs no page for itself; a change has to allow writing first. */
 
 enum { HAK_TINY_BINS = HAK_TINY_MAX / HAK_ALIGN + 1, HAK_MID_BINS = HAK_MID_MAX / HAK_TABLE_STEP + 1,
        HAK_BINS_FOUND = HAK_TINY_BINS + HAK_MID_BINS };

@@ -14,6 +14,7 @@
 #include "diag/options.h"
 #include "huge/huge.h"
 #include "os/os.h"
+#include "own/own.h"
 #include "span/pool.h"
 #include "upkeep/idle.h"
 

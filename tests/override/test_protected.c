@@ -257,22 +257,6 @@ static void rights_that_nobody_saw_change(void)
 
 /* --- other modes --------------------------------------------------------------------------------------------------------- */
 
-/* Runs a case again with an option. */
-static void with_option(const char *name, const char *value, const char *which)
-{
-    char program[] = "/proc/self/exe";
-    pid_t child = fork();
-    expect(child >= 0);
-    if (child == 0) {
-        char *arguments[] = { program, (char *)(uintptr_t)which, NULL };
-        expect(chdir("/tmp") == 0);   /* where profiles are written */
-        setenv(name, value, 1);
-        execv(program, arguments);
-        _exit(127);
-    }
-    expect(end_of_child(child) == 0);
-}
-
 static void blocks_that_come_and_go(void)
 {
     for (unsigned i = 0; i < 1000; i++) {
@@ -291,19 +275,19 @@ static void blocks_that_come_and_go(void)
 static void sampled(void)
 {
     setenv("HAKMEM_PROFILE_INTERVAL", "4096", 1);
-    with_option("HAKMEM_PROFILE", "1", "blocks_that_come_and_go");
-    with_option("HAKMEM_PROFILE", "1", "rights_that_nobody_saw_change");
+    pass_with("HAKMEM_PROFILE", "1", "blocks_that_come_and_go");
+    pass_with("HAKMEM_PROFILE", "1", "rights_that_nobody_saw_change");
 }
 
-static void sampled_for_guards(void) { with_option("HAKMEM_SAMPLE_GUARDS", "2", "blocks_that_come_and_go"); }
+static void sampled_for_guards(void) { pass_with("HAKMEM_SAMPLE_GUARDS", "2", "blocks_that_come_and_go"); }
 
 static void parts_of_hardened_mode(void)
 {
     static const char *const parts[] = { "canary", "zero", "guards", "zero,random,guards,regions" };
     for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
-        with_option("HAKMEM_HARDEN", parts[i], "sizes_are_asked_without_a_touch");
-        with_option("HAKMEM_HARDEN", parts[i], "blocks_that_come_and_go");
-        with_option("HAKMEM_HARDEN", parts[i], "realloc_keeps_what_can_be_read");
+        pass_with("HAKMEM_HARDEN", parts[i], "sizes_are_asked_without_a_touch");
+        pass_with("HAKMEM_HARDEN", parts[i], "blocks_that_come_and_go");
+        pass_with("HAKMEM_HARDEN", parts[i], "realloc_keeps_what_can_be_read");
     }
 }
 

@@ -59,10 +59,14 @@ def section(path, title):
     return [found.strip() for found in re.findall(r"^```\n(.*?)^```$", part, re.M | re.S)]
 
 
+def of_dev():
+    """The shell of ./dev: its front and its commands."""
+    return "".join(path.read_text(encoding="utf-8") for path in (ROOT / "dev", *(ROOT / "tools" / "dev").glob("*.sh")))
+
+
 class Pages(unittest.TestCase):
     def test_dev_commands_exist(self):
-        script = (ROOT / "dev").read_text(encoding="utf-8")
-        known = set(re.findall(r"^cmd_(\w+)\(\)", script, re.M)) | {"help"}
+        known = set(re.findall(r"^cmd_(\w+)\(\)", of_dev(), re.M)) | {"help"}
         seen = {}
         for page in PAGES:
             for line in code(page):
@@ -76,9 +80,8 @@ class Pages(unittest.TestCase):
         for page in PAGES:
             for line in code(page):
                 for word, rest in re.findall(r"(?:^|[\s;&(])\./dev ([a-z]\w*)([^;&#)]*)", line):
-                    files = OPTIONS_OF.get(word, ["dev", "tools/*.py"])
-                    text = "".join(path.read_text(encoding="utf-8") for each in files for path in ROOT.glob(each))
-                    text += (ROOT / "dev").read_text(encoding="utf-8")
+                    files = OPTIONS_OF.get(word, ["tools/*.py"])
+                    text = "".join(path.read_text(encoding="utf-8") for each in files for path in ROOT.glob(each)) + of_dev()
                     for option in re.findall(r"(?<=\s)(--[a-z][\w-]*)", rest) if word != "lab" else []:
                         seen += 1
                         self.assertRegex(text, rf"{option}(?![\w-])", f"{page.name}: ./dev {word}{rest}")

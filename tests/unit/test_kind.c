@@ -71,6 +71,15 @@ FRESH_TEST(others_are_what_they_were)
     expect_ptr(hak__block_around((uintptr_t)huge + 5), huge);
     expect_ptr(hak__block_around((uintptr_t)plain + 5), plain);
     expect_ptr(hak__block_around((uintptr_t)blocks), NULL);
+    static char memory[256 << 10];
+    char text[100];
+    hak_heap_t *region = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .region = memory,
+                                                                  .region_size = sizeof memory });
+    void *in_region = hak_heap_malloc(region, 100);
+    expect_ptr(hak__kind_at(in_region), &hak__kind_region);
+    expect(hak_usable_size(in_region) >= 100 && hak_heap_of(in_region) == region);
+    hak__describe((uintptr_t)in_region, text, sizeof text);
+    expect(strncmp(text, "in the region of heap 0x", 24) == 0);
     hak_free(plain), hak_free(large), hak_free(huge), hak_heap_destroy(heap);
 }
 
