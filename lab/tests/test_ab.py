@@ -162,7 +162,7 @@ def test_what_goes_with_a_file_of_cases(tmp_path: Path) -> None:
     for program, params, hooks in ((["p"], [], NONE), ([], ["n=1"], NONE), ([], [], {**NONE, "input": "i"})):
         said = refused(lambda p=program, q=params, h=hooks: ab.programs(fixed, p, q, h, file, None))
         assert said.startswith("--cases says which programs run")
-    assert refused(lambda: ab.programs(ASKED, [], [], NONE, file, None)) == "--until-decided works for one program"
+    assert refused(lambda: ab.programs(ASKED, [], [], NONE, file, None)) == "--until-decided works for one program only"
     assert ab.programs(fixed, [], [], NONE, file, None)[0] == fixed
 
 

@@ -158,7 +158,7 @@ def test_the_verdict_is_of_the_peak_and_of_the_steady_part() -> None:
     looks += [look(22.0, live=150, free_in_slabs=90), look(23.0, live=5, empty=80)]
     said = inside.recording_verdict("it", Recording(looks))
     assert said.figure == "1.0 MiB to 240.0 MiB resident in 23.0 s"
-    assert said.sentences[0].startswith("24 looks. The peak, after 22.0 s, is 240.0 MiB: 90.0 MiB are free blocks")
+    assert said.sentences[0].startswith("24 samples. The peak, after 22.0 s, is 240.0 MiB: 90.0 MiB are free blocks")
     assert said.sentences[1].startswith("Steady from 2.0 to 21.0 s at 131.0 MiB: 30.0 MiB lie ready")
     assert "empty" not in " ".join(said.sentences)
 

@@ -157,7 +157,7 @@ def test_a_profile_can_be_switched_off_and_is_told_of(tmp_path: Path, looping: i
     assert "warn profile: a heap profile is on, started while the process ran" in said("doctor", pid)
     assert f"hakmem profile {pid} --off stops it." in said("doctor", pid)
     assert f"A heap profile is on: hakmem profile --off {pid} stops it." in said("stats", pid)
-    assert "is on in process" in said("profile", pid)
+    assert "is already on in process" in said("profile", pid)
     assert Profiler(looping).counts  # this command did not switch it on
     assert f"the profile of process {pid} is off" in said("profile", pid, "--off")
     assert not Profiler(looping).counts

@@ -456,7 +456,7 @@ def test_the_end_of_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert status == code and f"The verdict is {word}: the default stays, and" in said
         assert not (tmp_path / "it.env").exists() and "settings:" not in said
     status, said, _ = concluded(tmp_path, capsys, None, False)
-    assert status == 3 and "None of 2 settings was better than the default, which stays." in said
+    assert status == 3 and "None of 2 settings was better than the default: the default stays." in said
     assert "results:" not in said
 
 

@@ -267,7 +267,7 @@ def sentence(trials: list[Trial], compared: Comparison | None, env: Path, writte
     from rich.markup import escape
 
     if compared is None:
-        return f"None of {counted(len(trials), 'setting')} was better than the default, which stays."
+        return f"None of {counted(len(trials), 'setting')} was better than the default: the default stays."
     if compared.verdict == "GO" and not written:
         return f"The verdict is GO, but {escape(str(env))} could not be written; the settings are in the results."
     if compared.verdict == "GO":
