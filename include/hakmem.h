@@ -117,7 +117,7 @@ int hak_profile_dump(const char *path);
 /* A heap that the program makes, that any thread may use, and that can end with all its blocks at once: docs/heaps.md. hak_free and
  * free take its blocks, from any thread; realloc and the like keep a block in its heap, or with malloc. As a heap argument NULL means
  * the process's malloc, whatever the thread's default is. */
-typedef struct hak_own hak_heap_t;
+typedef struct hak_uheap hak_heap_t;
 
 /* Called when a request of `wanted` bytes would take the heap above its limit: in the requesting thread, outside all locks, so it
  * may allocate and free. Not 0: try again (it has freed memory, or raised the limit); 0: let the request fail. Callbacks do not nest:

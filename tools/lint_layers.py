@@ -5,19 +5,16 @@ from lint_common import read, source_files
 
 NAME = "layers"
 UNITS = ("unity.c", "unity_rare.c")
-BESIDE = (*UNITS, "cxx_linked.c")  # the units themselves, and what differs in libhakmem.so and libhakmem.a
+BESIDE = (*UNITS, "entry/cxx_linked.c")  # the units themselves, and what differs in libhakmem.so and libhakmem.a
 
 # From the bottom up. Folders in one row are peers, which must not include one another.
 LAYERS = (("base",), ("os",), ("size",), ("diag",), ("arena",), ("span",), ("heap",),
-          ("huge",), ("cache",), ("trace",), ("sample", "harden"), ("guard",), ("profile",), ("own",), ("upkeep",),
-          ("stats",))
+          ("huge",), ("cache",), ("trace",), ("sample", "harden"), ("guard",), ("profile",), ("userheap",), ("upkeep",),
+          ("stats",), ("process",), ("kinds",), ("entry",),
+          ("interpose",))  # in libhakmem.so alone, so not in unity.c
 RANK = {folder: rank for rank, row in enumerate(LAYERS) for folder in row}
-KINDS = "kinds"  # stands on some of the files that lie directly in src/, and below the others
-BELOW_KINDS = ("alloc", "fork", "heap_slow", "request", "start", "thread")
-RANK[KINDS] = len(LAYERS) + 1
-TOP = len(LAYERS) + 2  # the files that lie directly in src/
-SHARED_OBJECT = "interpose"  # above them, in libhakmem.so alone, so not in unity.c
-RANK[SHARED_OBJECT] = TOP + 1
+TOP = len(LAYERS)  # the units
+SHARED_OBJECT = "interpose"
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
 
@@ -31,19 +28,15 @@ def rank_of(folder):
     return RANK.get(folder, TOP)
 
 
-def complaint(root, folder, source, target):
-    """Why this file of the folder must not include this target, or None."""
+def complaint(root, folder, target):
+    """Why a file of the folder must not include this target, or None."""
     if (root / "src" / target).is_file():
         other = folder_of(target.split("/"))
     elif (root / "include" / target).is_file():
         return None
     else:
         return "is neither under src/ nor under include/; includes are written relative to those"
-    if other == KINDS and source.partition(".")[0] in BELOW_KINDS:
-        return "kinds/ stands on this file"
     if folder == other or rank_of(other) < rank_of(folder):
-        return None
-    if folder == KINDS and target.partition(".")[0] in BELOW_KINDS:
         return None
     if rank_of(other) == rank_of(folder):
         return f"{folder}/ and {other}/ are peers"
@@ -76,7 +69,7 @@ def run(root):
             continue
         text = read(path)
         for match in INCLUDE.finditer(text):
-            why = complaint(root, folder, where.name, match.group(1))
+            why = complaint(root, folder, match.group(1))
             if why:
                 line = text.count("\n", 0, match.start()) + 1
                 findings.append(f'{where}:{line}: includes "{match.group(1)}": {why}')

@@ -52,14 +52,14 @@ class LintTest(unittest.TestCase):
 class Layers(LintTest):
     def setUp(self):
         super().setUp()
-        for name in ("base/bits.h", "span/span.h", "harden/harden.h", "huge/huge.h", "request.h"):
+        for name in ("base/bits.h", "span/span.h", "harden/harden.h", "huge/huge.h", "process/request.h"):
             self.plant(f"src/{name}", HEADER)
         self.plant("include/hakmem.h", HEADER)
 
     def test_allowed(self):
         self.plant("src/span/span.c", '#include "span/span.h"\n#include "base/bits.h"\n#include "hakmem.h"\n')
         self.plant("src/harden/harden.c", '#include "span/span.h"\n')
-        self.plant("src/request.c", '#include "request.h"\n#include "huge/huge.h"\n#include <stdlib.h>\n')
+        self.plant("src/process/request.c", '#include "process/request.h"\n#include "huge/huge.h"\n#include <stdlib.h>\n')
         self.assert_finds(lint_layers)
 
     def test_upward(self):
@@ -67,17 +67,17 @@ class Layers(LintTest):
         self.assert_finds(lint_layers, "src/base/bits.c:1: includes \"span/span.h\": base/ lies below span/")
 
     def test_top(self):
-        self.plant("src/huge/huge.c", '\n  #  include "request.h"\n')
+        self.plant("src/huge/huge.c", '\n  #  include "process/request.h"\n')
         self.assert_finds(lint_layers, "src/huge/huge.c:2:")
 
     def test_kinds(self):
-        self.plant("src/kinds/kind.h", '#include "request.h"\n')
-        self.plant("src/free.c", '#include "kinds/kind.h"\n')
+        self.plant("src/kinds/kind.h", '#include "process/request.h"\n')
+        self.plant("src/entry/free.c", '#include "kinds/kind.h"\n')
         self.assert_finds(lint_layers)
-        self.plant("src/api.h", HEADER)
-        self.plant("src/kinds/kind.c", '#include "api.h"\n')
-        self.plant("src/request.c", '#include "kinds/kind.h"\n')
-        self.assert_finds(lint_layers, 'src/kinds/kind.c:1: includes "api.h"', "kinds/ stands on this file")
+        self.plant("src/entry/api.h", HEADER)
+        self.plant("src/kinds/kind.c", '#include "entry/api.h"\n')
+        self.plant("src/process/request.c", '#include "kinds/kind.h"\n')
+        self.assert_finds(lint_layers, "kinds/ lies below entry/", "process/ lies below kinds/")
 
     def test_peers(self):
         self.plant("src/sample/sample.c", '#include "harden/harden.h"\n')
@@ -301,9 +301,9 @@ class Idioms(LintTest):
         self.assert_finds(lint_idioms, "a.c:1:", "a.c:2: '__atomic_load_n(", "a.c:3: 'atomic_fetch_add(", "a.c:4:")
 
     def test_kinds(self):
-        for where in ("src/kinds/sampled.c", "src/sample/sample.c", "src/realloc.c", "tests/unit/test_sample.c"):
+        for where in ("src/kinds/sampled.c", "src/sample/sample.c", "src/entry/realloc.c", "tests/unit/test_sample.c"):
             self.plant(where, "bool f(void *p) { return hak__sample_has(p); }\n")
-        self.assert_finds(lint_idioms, "src/realloc.c:1: hak__sample_has")
+        self.assert_finds(lint_idioms, "src/entry/realloc.c:1: hak__sample_has")
 
     def test_condition_in_function(self):
         self.plant("src/heap/heap.c", "void f(void)\n{\n    #ifdef X\n    g();\n    #endif\n}\n")

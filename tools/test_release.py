@@ -28,7 +28,7 @@ class Release(unittest.TestCase):
         self.assertEqual(self.reasons(), [])
 
     def test_dirty(self):
-        self.assertEqual(self.reasons(status=" M src/free.c\n"), ["changed or not tracked: src/free.c"])
+        self.assertEqual(self.reasons(status=" M src/entry/free.c\n"), ["changed or not tracked: src/entry/free.c"])
 
     def test_untagged(self):
         self.assertIn("no tag v0.1.0", self.reasons(tags="v0.0.9\n")[0])

@@ -18,7 +18,7 @@ except ImportError:
     from wheel.bdist_wheel import bdist_wheel
 
 SOURCE = Path(__file__).resolve().parent / "source"
-UNITS = [("src/unity.c", ""), ("src/unity_rare.c", "rare"), ("src/cxx_linked.c", "beside")]
+UNITS = [("src/unity.c", ""), ("src/unity_rare.c", "rare"), ("src/entry/cxx_linked.c", "beside")]
 
 
 def flags():

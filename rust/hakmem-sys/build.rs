@@ -46,7 +46,7 @@ fn main() {
         rare.flag(&each);
     }
     let rare = rare.file("c/src/unity_rare.c").compile_intermediates();
-    let units = ["c/src/unity.c", "c/src/cxx_linked.c"].map(Path::new);
+    let units = ["c/src/unity.c", "c/src/entry/cxx_linked.c"].map(Path::new);
     compiler(&text).files(units).objects(rare).compile("hakmem");
     println!("cargo:rustc-link-lib=pthread");
     println!("cargo:rustc-link-lib=dl");

@@ -2,7 +2,7 @@
  * that have been handed out (span/span.h). Every free reads it; the owner writes it when a span begins or ends, and so does huge/.
  *
  *   word = heap id << HAK_CLASS_OFFSET_BITS | a class offset (size/size.h), HAK_CLASS_OFFSET_INNER or HAK_CLASS_OFFSET_HUGE
- *   ... | HAK_CLASS_OFFSET_OWN                  the heap is a share of one that the program has made (own/own.h)
+ *   ... | HAK_CLASS_OFFSET_OWN                  the heap is a share of one that the program has made (userheap/userheap.h)
  *   word == 0                                   nothing of ours begins in this slab
  *   word ^ heap.tag < HAK_CLASS_OFFSET_LIMIT            the slab is this heap's and the result is the bin's offset
  *

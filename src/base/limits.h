@@ -64,7 +64,7 @@
 #define HAK_CLASS_OFFSET_LIMIT (HAK_CLASS_LIMIT * HAK_BIN_SIZE)
 #define HAK_CLASS_OFFSET_INNER HAK_CLASS_OFFSET_LIMIT      /* an inner slab of a single-block span */
 #define HAK_CLASS_OFFSET_HUGE (HAK_CLASS_OFFSET_LIMIT + HAK_BIN_SIZE) /* the first slab of a huge block */
-#define HAK_CLASS_OFFSET_OWN 0x800u        /* added to the class offset in the slabs of a user heap (own/own.h) */
+#define HAK_CLASS_OFFSET_OWN 0x800u        /* added to the class offset in the slabs of a user heap (userheap/userheap.h) */
 #define HAK_HEAP_ID_HUGE 0xfffffu          /* the owner of every huge block */
 #define HAK_HEAP_ID_NONE 0xffffeu          /* the sentinels' tag: owns nothing */
 #define HAK_HEAPS_MAX (1u << 17)           /* heaps that can exist at once, ids 1..HAK_HEAPS_MAX-1 */

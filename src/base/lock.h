@@ -52,7 +52,7 @@ struct hak_lock {
 struct hak_thread_notes {
     uint32_t lock_number;          /* see hak__lock_me; 0: none yet */
     uint16_t frees_without_heap;   /* before it has one (thread.c) */
-    bool in_callback;              /* of a heap that has reached its limit (own/own.c) */
+    bool in_callback;              /* of a heap that has reached its limit (userheap/userheap.c) */
 };
 extern __thread struct hak_thread_notes hak__thread_notes __attribute__((tls_model("initial-exec")));
 

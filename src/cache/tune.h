@@ -21,7 +21,7 @@ hak_cold void hak__cache_profile(struct hak_heap *heap);
 /* Closes all bins, so that every call takes the slow path, or opens them again (upkeep/polling.h). */
 hak_cold void hak__cache_set_polling(struct hak_heap *heap, bool polling);
 
-/* The same while the requests of the thread go to a heap of one's own (own/standard.c). */
+/* The same while the requests of the thread go to a heap of one's own (userheap/defaults.c). */
 hak_cold void hak__cache_redirect(struct hak_heap *heap, bool away);
 
 /* Halves what each class holds that has moved no batch since the last call, and its capacity, down to its first one. */

@@ -59,7 +59,7 @@ enum hak_closed_reason {
     HAK_CLOSED_EXACT = HAK_MODE_EXACT, HAK_CLOSED_NO_HEAP = HAK_MODE_SENTINEL, HAK_CLOSED_POLLING = HAK_MODE_POLLING,
     HAK_CLOSED_HARDENED = HAK_MODE_HARDENED, HAK_CLOSED_UNCACHED = 32, HAK_CLOSED_LARGE = 64,
     HAK_CLOSED_PROFILED = HAK_MODE_PROFILED,   /* of large classes only: their calls are counted (profile/profile.h) */
-    HAK_CLOSED_REDIRECTED = HAK_MODE_REDIRECTED,   /* the thread's requests go to a heap of one's own (own/standard.c) */
+    HAK_CLOSED_REDIRECTED = HAK_MODE_REDIRECTED,   /* the thread's requests go to a heap of one's own (userheap/defaults.c) */
     HAK_CLOSED_BY_MODE = HAK_CLOSED_EXACT | HAK_CLOSED_POLLING | HAK_CLOSED_HARDENED | HAK_CLOSED_REDIRECTED,
 };
 
@@ -139,11 +139,11 @@ _Static_assert(HAK_WINDOW_SUPERS * HAK_SUPER_SLABS < UINT32_MAX, "slab numbers f
 
 /* --- shares -------------------------------------------------------------------------------------------------------------
  *
- * A share is a hak_heap that belongs to a user heap (own/own.h) instead of a thread. The slabs that it holds count against the
+ * A share is a hak_heap that belongs to a user heap (userheap/userheap.h) instead of a thread. The slabs that it holds count against the
  * heap's limit, and all its spans are in one list, full ones too, so that the heap can end without a look at any block. */
 
 struct hak_heap;
-struct hak_own;
+struct hak_uheap;
 
 struct hak_account {
     _Atomic size_t used, peak;
@@ -156,10 +156,10 @@ struct hak_share {
     struct hak_heap *next;       /* of a share: the next of the same heap, or of those that nobody has */
     struct hak_heap *attached;   /* of a thread's heap: the shares that the thread has, by last use; of a share: the next there */
     _Atomic(struct hak_heap *) user; /* of a share: the heap of the thread that has it; NULL: none has */
-    struct hak_own *standard;    /* of a thread's heap in HAK_MODE_REDIRECTED: where requests go */
+    struct hak_uheap *standard;    /* of a thread's heap in HAK_MODE_REDIRECTED: where requests go */
     uint32_t first_span;         /* all spans of a share: the first one's slab, plus one */
     bool merged;                 /* of a share without a heap: its bins may hold blocks that are the process's now */
-    struct hak_robust_thread robust; /* of a thread's heap: for the locks of regions (own/region.h) */
+    struct hak_robust_thread robust; /* of a thread's heap: for the locks of regions (userheap/region.h) */
 };
 
 /* Counts `bytes` against the limit; false, and nothing is counted: it does not allow them. Relaxed: the figure guards nothing. */
@@ -252,9 +252,9 @@ enum { HAK_WARM_MAX = 16 };
     _Atomic uint32_t lock; /* who is inside a slow path: a word as in base/lock.h; marked if as a HAK_SWEEPER */ \
     int64_t profile_left; /* bytes until the next request that is sampled (profile/sampler.c) */ \
     uint32_t profile_session; /* that profile's number */ \
-    uint32_t share_tag; /* the tag of the share that the thread used last ^ this one; 0: none (own/own.h) */ \
+    uint32_t share_tag; /* the tag of the share that the thread used last ^ this one; 0: none (userheap/userheap.h) */ \
     intptr_t to_share; /* it lies so many bytes from here */ \
-    struct hak_own *own; /* of a share: the heap it is of now; NULL: of none */ \
+    struct hak_uheap *own; /* of a share: the heap it is of now; NULL: of none */ \
     hak_line_aligned struct hak_bin bins[HAK_CLASS_LIMIT]; \
     void **absorb[HAK_CLASS_LIMIT]; /* while top is below this, blocks of other heaps are taken in; NULL: never */ \
     uint8_t foreign[HAK_CLASS_LIMIT]; /* the bin may hold blocks of other heaps */ \

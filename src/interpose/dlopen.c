@@ -15,7 +15,7 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
-#include "start.h"
+#include "process/start.h"
 
 static _Atomic uintptr_t next_dlopen, next_dlmopen;
 

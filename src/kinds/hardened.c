@@ -3,7 +3,7 @@
  * in quarantine. See kind.h. Called by malloc_slow.c, calloc.c and aligned.c. */
 #include <errno.h>
 
-#include "alloc.h"
+#include "process/alloc.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "base/forked.h"
@@ -13,14 +13,14 @@
 #include "guard/check.h"
 #include "harden/harden.h"
 #include "harden/zero_size.h"
-#include "heap_slow.h"
+#include "process/heap_slow.h"
 #include "kinds/kind.h"
-#include "own/own.h"
+#include "userheap/userheap.h"
 #include "profile/profile.h"
-#include "request.h"
+#include "process/request.h"
 #include "sample/sample.h"
 #include "span/shield.h"
-#include "thread.h"
+#include "process/thread.h"
 #include "trace/trace.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
@@ -70,8 +70,8 @@ static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32
     uint32_t class = hak__harden_class(align, n);
     if (class >= HAK_CLASSES)
         return huge_hardened(hak_max(align, HAK_SUPER_SIZE), n, zero, id);
-    struct hak_own *standard = align > HAK_ALIGN ? hak__request_standard() : NULL;
-    block = standard != NULL ? hak__own_alloc_aligned(standard, class, n, "aligned_alloc") : hak__alloc_timed(class, n);
+    struct hak_uheap *standard = align > HAK_ALIGN ? hak__request_standard() : NULL;
+    block = standard != NULL ? hak__uheap_alloc_aligned(standard, class, n, "aligned_alloc") : hak__alloc_timed(class, n);
     if (hak_likely(block != NULL))
         hak__trace_allocated(block, id, n);
     return block;
@@ -184,5 +184,5 @@ static bool hardened_live(const void *p) { return hak__harden_is_live(p, hak__ow
 
 const struct hak_kind hak__kind_hardened = {
     .free = hardened_free, .usable = hardened_usable, .check_size = hardened_check_size, .resize = hardened_resize,
-    .lift = hak__block_lift, .heap = hak__own_of, .live = hardened_live, .describe = hak__block_describe, .around = hak__block_start,
+    .lift = hak__block_lift, .heap = hak__uheap_of, .live = hardened_live, .describe = hak__block_describe, .around = hak__block_start,
 };

@@ -9,9 +9,9 @@
 #include "diag/latency.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
-#include "own/own.h"
+#include "userheap/userheap.h"
 #include "profile/profile.h"
-#include "request.h"
+#include "process/request.h"
 
 /* --- free ------------------------------------------------------------------------------------------------------------------ */
 
@@ -22,10 +22,10 @@ hak_noinline void hak__huge_free_slow(void *p, const char *function)
     hak__fork_check();
     if (hak_unlikely(hak__profile_ever()))
         hak__profile_forget(p);
-    struct hak_own *own = hak__own_of_huge(hak__slab_of(p));
+    struct hak_uheap *own = hak__uheap_of_huge(hak__slab_of(p));
     size_t bytes = hak__huge_usable(p);
     if (hak_unlikely(own != NULL))
-        hak__own_huge_free(own, p, function);
+        hak__uheap_huge_free(own, p, function);
     else
         hak__huge_free(p, function);
     hak__poll_huge(bytes, 0);
@@ -38,7 +38,7 @@ static void huge_free(void *p, uint32_t word, const char *function)
 {
     (void)word;
     hak_assert(!hak__hardened.on, "a hardened process has sealed ones");
-    if (hak_unlikely(hak__profile_ever()) || hak_unlikely(hak__own_of_huge(hak__slab_of(p)) != NULL)
+    if (hak_unlikely(hak__profile_ever()) || hak_unlikely(hak__uheap_of_huge(hak__slab_of(p)) != NULL)
         || !hak__huge_free_quickly(hak__heap_current(), p))
         hak__huge_free_slow(p, function);
 }
@@ -64,8 +64,8 @@ static void huge_check_size(const void *p, size_t align, size_t n, const char *f
 void *hak__huge_change(void *p, size_t have, size_t n)
 {
     hak_assert(n <= PTRDIFF_MAX && have <= hak__huge_usable(p), "sizes that a block can have");
-    struct hak_own *own = hak__own_of_huge(hak__slab_of(p));
-    void *q = hak_likely(own == NULL) ? hak__huge_resize(p, n) : hak__own_huge_resize(own, p, n);
+    struct hak_uheap *own = hak__uheap_of_huge(hak__slab_of(p));
+    void *q = hak_likely(own == NULL) ? hak__huge_resize(p, n) : hak__uheap_huge_resize(own, p, n);
     if (n < have && q != NULL)
         hak__poll_huge(have - n, 0);
     return q;
@@ -79,5 +79,5 @@ static void *huge_resize(void *p, size_t have, size_t n, enum hak_resize how)
 
 const struct hak_kind hak__kind_huge = {
     .free = huge_free, .usable = huge_usable, .check_size = huge_check_size, .resize = huge_resize, .resize_align = HAK_SUPER_SIZE,
-    .lift = hak__block_lift, .heap = hak__own_of, .live = hak__huge_live, .describe = hak__huge_describe, .around = hak__huge_around,
+    .lift = hak__block_lift, .heap = hak__uheap_of, .live = hak__huge_live, .describe = hak__huge_describe, .around = hak__huge_around,
 };

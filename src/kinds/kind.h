@@ -18,7 +18,7 @@
 #include "span/hardened.h"
 
 struct hak_heap;
-struct hak_own;
+struct hak_uheap;
 enum hak_resize {
     HAK_RESIZE_FITTING,    /* unless too much would be wasted */
     HAK_RESIZE_WASTEFUL,   /* there is no memory for another block */
@@ -46,7 +46,7 @@ struct hak_kind {
     void (*lift)(const void *p, const char *function);   /* before it is read: the program may have taken rights from its pages */
 
     /* The user heap of the block in use at p, or NULL. `live`: whether a block in use begins at p; nothing is reported. */
-    struct hak_own *(*heap)(const void *p);
+    struct hak_uheap *(*heap)(const void *p);
     bool (*live)(const void *p);
 
     /* Any address of the kind, also inside of a block or of none, in a signal handler: they take no lock and write nothing but `text`.
@@ -95,7 +95,7 @@ hak_inline const struct hak_kind *hak__kind_at(const void *p) { return hak__kind
 hak_inline size_t hak__usable(const void *p, const char *function) { return hak__kind_at(p)->usable(p, function); }
 
 /* The user heap that the program's block is of; NULL: it is malloc's. */
-hak_inline struct hak_own *hak__heap_of_block(const void *p)
+hak_inline struct hak_uheap *hak__heap_of_block(const void *p)
 {
     const struct hak_kind *kind = hak__kind_at(p);
     return kind->heap == NULL ? NULL : kind->heap(p);
@@ -152,10 +152,10 @@ hak_cold void hak__check_class_size(const void *p, uint32_t class, size_t align,
 
 /* A block in a slab that has, or had just now, a user heap's word (user_heap.c). False, and nothing has happened: the word is another
  * one by now. */
-hak_noinline bool hak__own_free(void *p, uint32_t word, const char *function);
+hak_noinline bool hak__uheap_free(void *p, uint32_t word, const char *function);
 
 /* The same for a block of the calling thread's share that is marked as freed, and for which the bin had no room. */
-hak_noinline bool hak__own_free_full(void *p, uint32_t word);
+hak_noinline bool hak__uheap_free_full(void *p, uint32_t word);
 
 /* Huge blocks, of any heap (huge.c). */
 void *hak__huge_change(void *p, size_t have, size_t n);

@@ -3,7 +3,7 @@
 #include "cache/large_cache.h"
 #include "heap/heap.h"
 #include "kinds/kind.h"
-#include "request.h"
+#include "process/request.h"
 
 /* What has been cut off is freed memory like any other: it counts for upkeep. */
 static void *large_resize(void *p, size_t have, size_t n, enum hak_resize how)

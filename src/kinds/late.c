@@ -7,7 +7,7 @@
 #include "harden/harden.h"
 #include "heap/heap.h"
 #include "kinds/kind.h"
-#include "thread.h"
+#include "process/thread.h"
 
 /* A block of the exit heap itself, not yet checked. */
 static void late_give_back(struct hak_heap *heap, void *p, uint32_t word, const char *function)

@@ -11,7 +11,7 @@
 #include "kinds/kind.h"
 #include "profile/profile.h"
 #include "span/shield.h"
-#include "thread.h"
+#include "process/thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 
@@ -122,11 +122,11 @@ static hak_noinline void free_by_kind(void *p, uint32_t word) { hak__kind_of(p, 
 static hak_noinline void free_share_full(void *p, size_t class_offset, struct hak_heap *heap)
 {
     const struct hak_heap *share = (const struct hak_heap *)((char *)heap + heap->to_share);
-    if (!hak__own_free_full(p, share->tag | (uint32_t)class_offset))
+    if (!hak__uheap_free_full(p, share->tag | (uint32_t)class_offset))
         free_by_kind(p, hak__owner_of(p));
 }
 
-/* A block of the share that the thread used last (own/own.h) is freed as one of its own; any other is looked at again. */
+/* A block of the share that the thread used last (userheap/userheap.h) is freed as one of its own; any other is looked at again. */
 static hak_noinline void free_share(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
 {
     struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);

@@ -1,4 +1,4 @@
-/* Blocks of heaps in regions (own/region.h). See region.h and kind.h. */
+/* Blocks of heaps in regions (userheap/region.h). See region.h and kind.h. */
 #include "kinds/region.h"
 
 #include <errno.h>
@@ -8,14 +8,14 @@
 #include "diag/report.h"
 #include "hakmem.h"
 #include "kinds/kind.h"
-#include "request.h"
-#include "start.h"
+#include "process/request.h"
+#include "process/start.h"
 
 /* --- life -------------------------------------------------------------------------------------------------------------- */
 
-static struct hak_own *region_result(int code, struct hak_region *region)
+static struct hak_uheap *region_result(int code, struct hak_region *region)
 {
-    return code == 0 ? (struct hak_own *)(void *)region : hak__fail(code);
+    return code == 0 ? (struct hak_uheap *)(void *)region : hak__fail(code);
 }
 
 /* From now on a child of this process finds out that it is one, however many threads there are. */
@@ -25,7 +25,7 @@ static void region_watch_forks(void)
     hak__fork_watch();
 }
 
-struct hak_own *hak__heap_new_in_region(const struct hak_heap_options *options)
+struct hak_uheap *hak__heap_new_in_region(const struct hak_heap_options *options)
 {
     struct hak_region *region = NULL;
     region_watch_forks();
@@ -46,7 +46,7 @@ hak_export hak_heap_t *hak_heap_attach(void *start, size_t size)
 hak_export void hak_heap_detach(hak_heap_t *heap)
 {
     if (!hak__is_region(heap))
-        hak__own_misuse(heap, "hak_heap_detach");
+        hak__uheap_misuse(heap, "hak_heap_detach");
     hak__fork_check();
     hak__region_detach(hak__region_handle(heap));
 }
@@ -82,7 +82,7 @@ static size_t region_kind_usable(const void *p, const char *function) { return h
 
 static void *region_kind_realloc(void *p, size_t n) { return hak__region_change(hak__region_of(p), p, n, "realloc"); }
 
-static struct hak_own *region_kind_heap(const void *p) { return (struct hak_own *)(void *)hak__region_of(p); }
+static struct hak_uheap *region_kind_heap(const void *p) { return (struct hak_uheap *)(void *)hak__region_of(p); }
 
 static bool region_kind_live(const void *p) { return hak__region_has(hak__region_of(p), p, "hak_heap_of"); }
 

@@ -1,13 +1,13 @@
-/* Heaps in regions (own/region.h) on their way from and to the program: their beginnings, and the functions that set errno. Called by
+/* Heaps in regions (userheap/region.h) on their way from and to the program: their beginnings, and the functions that set errno. Called by
  * heap_api.c. */
 #pragma once
 
-#include "own/own.h"
-#include "own/region.h"
+#include "userheap/userheap.h"
+#include "userheap/region.h"
 
-hak_inline struct hak_region *hak__region_handle(struct hak_own *heap) { return (struct hak_region *)(void *)heap; }
+hak_inline struct hak_region *hak__region_handle(struct hak_uheap *heap) { return (struct hak_region *)(void *)heap; }
 
-hak_cold struct hak_own *hak__heap_new_in_region(const struct hak_heap_options *options);   /* NULL and errno */
+hak_cold struct hak_uheap *hak__heap_new_in_region(const struct hak_heap_options *options);   /* NULL and errno */
 
 /* NULL, and errno is ENOMEM or EINVAL (align is more than a shared region allows). */
 void *hak__region_request(struct hak_region *region, size_t align, size_t n, const char *function);

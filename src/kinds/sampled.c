@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
-#include "own/own.h"
+#include "userheap/userheap.h"
 #include "trace/frames.h"
 
 static bool sampled_has(const void *p) { return hak__sample_has(p) || hak__profile_has(p); }
@@ -69,12 +69,12 @@ static void sampled_lift(const void *p, const char *function)
     record->design->lift(record);
 }
 
-static struct hak_own *sampled_heap(const void *p)
+static struct hak_uheap *sampled_heap(const void *p)
 {
     const struct hak_record *record = sampled_record(p);
     bool live = record != NULL && record->block == (uintptr_t)p && hak_load(&record->state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE;
     struct hak_samples *samples = live ? hak_load(&record->of, HAK_RELAXED) : NULL;
-    return samples == NULL ? NULL : (struct hak_own *)((char *)samples - offsetof(struct hak_own, samples));
+    return samples == NULL ? NULL : (struct hak_uheap *)((char *)samples - offsetof(struct hak_uheap, samples));
 }
 
 static void sampled_describe(uintptr_t address, char *text, size_t size)

@@ -7,7 +7,7 @@
 #include "harden/harden.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
-#include "own/own.h"
+#include "userheap/userheap.h"
 #include "span/shield.h"
 
 static void sealed_free(void *p, uint32_t word, const char *function)
@@ -57,5 +57,5 @@ static void *sealed_resize(void *p, size_t have, size_t n, enum hak_resize how)
 
 const struct hak_kind hak__kind_sealed = {
     .free = sealed_free, .usable = sealed_usable, .check_size = sealed_check_size, .resize = sealed_resize,
-    .resize_align = HAK_SUPER_SIZE, .lift = hak__block_lift, .heap = hak__own_of, .live = hak__huge_live, .describe = hak__huge_describe, .around = hak__huge_around,
+    .resize_align = HAK_SUPER_SIZE, .lift = hak__block_lift, .heap = hak__uheap_of, .live = hak__huge_live, .describe = hak__huge_describe, .around = hak__huge_around,
 };

@@ -1,4 +1,4 @@
-/* Blocks of user heaps (own/own.h). They are freed into their share, under its lock unless the thread has it. A thread that has waited
+/* Blocks of user heaps (userheap/userheap.h). They are freed into their share, under its lock unless the thread has it. A thread that has waited
  * for the lock checks again: the block may be another heap's, or none. See kind.h. */
 #include <errno.h>
 
@@ -9,10 +9,10 @@
 #include "guard/exact.h"
 #include "harden/harden.h"
 #include "kinds/kind.h"
-#include "own/own.h"
+#include "userheap/userheap.h"
 #include "profile/profile.h"
 #include "span/shield.h"
-#include "thread.h"
+#include "process/thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 
@@ -83,7 +83,7 @@ static void poll_mine(void)
         hak__upkeep_poll(mine);
 }
 
-hak_noinline bool hak__own_free(void *p, uint32_t word, const char *function)
+hak_noinline bool hak__uheap_free(void *p, uint32_t word, const char *function)
 {
     int saved = errno;
     hak_assert(hak__owner_is_own(word), "a share's");
@@ -96,7 +96,7 @@ hak_noinline bool hak__own_free(void *p, uint32_t word, const char *function)
     return done;
 }
 
-hak_noinline bool hak__own_free_full(void *p, uint32_t word)
+hak_noinline bool hak__uheap_free_full(void *p, uint32_t word)
 {
     int saved = errno;
     hak__fork_check();
@@ -111,11 +111,11 @@ hak_noinline bool hak__own_free_full(void *p, uint32_t word)
 
 static void user_heap_free(void *p, uint32_t word, const char *function)
 {
-    if (hak_unlikely(!hak__own_free(p, word, function)))   /* its heap has given it away, or ended */
+    if (hak_unlikely(!hak__uheap_free(p, word, function)))   /* its heap has given it away, or ended */
         word = hak__owner_of(p), hak__kind_of(p, word)->free(p, word, function);
 }
 
 const struct hak_kind hak__kind_user_heap = {
     .free = user_heap_free, .usable = hak__block_usable, .check_size = hak__block_check_size, .lift = hak__block_lift,
-    .heap = hak__own_of, .live = hak__block_live, .describe = hak__block_describe, .around = hak__block_start,
+    .heap = hak__uheap_of, .live = hak__block_live, .describe = hak__block_describe, .around = hak__block_start,
 };

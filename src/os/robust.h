@@ -1,7 +1,7 @@
 /* A lock in memory that several processes share, which knows when its holder has died: the word is a futex, with the holder's number
  * as the kernel writes it, and while a thread takes, has or releases the lock the kernel knows where the word lies (the pending
  * operation of the thread's list of robust locks; see "robust futexes" of the kernel). A thread's end, however it comes, then marks
- * the word and wakes one that waits. Called by own/region.c.
+ * the word and wakes one that waits. Called by userheap/region.c.
  *
  *   word = 0                 free
  *   word & FUTEX_TID_MASK    the thread that has it; all processes see the same numbers: they are of one PID namespace

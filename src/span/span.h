@@ -149,7 +149,7 @@ struct hak_span {
     uint32_t next_owned, prev_owned;             /* in the list of all spans of a share (heap/state.h): slabs, plus one */
     void *account;                               /* of a share's span: not NULL if its frontier moves by more than a page,
                                                   * because slabs that were used before are in memory; of a huge block: its
-                                                  * heap of one's own (own/own_huge.c); of a slab without blocks:
+                                                  * heap of one's own (userheap/huge_blocks.c); of a slab without blocks:
                                                   * HAK_SPAN_DESTROYED if such a heap has been destroyed with it */
 };
 

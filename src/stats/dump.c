@@ -16,8 +16,8 @@
 #include "diag/emitter.h"
 #include "diag/options.h"
 #include "diag/report.h"
-#include "own/own.h"
-#include "own/region.h"
+#include "userheap/userheap.h"
+#include "userheap/region.h"
 
 enum figure_type { FIGURE_COUNTER, FIGURE_GAUGE };
 enum figure_unit { FIGURE_NONE, FIGURE_BYTES };
@@ -147,8 +147,8 @@ static void own_rows(struct hak_emitter *out, own_row *row, const struct own_col
     struct hak_heap_figures stats;
     char escaped[ESCAPED];
     unsigned left = ROWS_MOST;
-    for (struct hak_own *own = hak__own_next(NULL); own != NULL && left > 0; own = hak__own_next(own), left--) {
-        hak__own_figures(own, &stats, false);
+    for (struct hak_uheap *own = hak__uheap_next(NULL); own != NULL && left > 0; own = hak__uheap_next(own), left--) {
+        hak__uheap_figures(own, &stats, false);
         row(out, &stats, own_name(&stats, escaped), column, left == ROWS_MOST);
     }
     for (uint32_t i = 0; hak__region_next_figures(&i, &stats) && left > 0; left--)
@@ -158,7 +158,7 @@ static void own_rows(struct hak_emitter *out, own_row *row, const struct own_col
 static bool own_are_any(void)
 {
     struct hak_heap_figures stats;
-    return hak__own_next(NULL) != NULL || hak__region_next_figures(&(uint32_t){ 0 }, &stats);
+    return hak__uheap_next(NULL) != NULL || hak__region_next_figures(&(uint32_t){ 0 }, &stats);
 }
 
 static void own_row_text(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name, const struct own_column *column,

@@ -17,8 +17,8 @@
 #include "harden/zero_size.h"
 #include "huge/huge.h"
 #include "os/os.h"
-#include "own/own.h"
-#include "own/region.h"
+#include "userheap/userheap.h"
+#include "userheap/region.h"
 #include "profile/profile.h"
 #include "sample/sample.h"
 #include "size/size.h"
@@ -161,11 +161,11 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
 
 /* Heaps of the program's own; the first word of one says whether it has ended. */
 #define LIVE_OWN_NUMBERS(X) \
-    X(own_size, sizeof(struct hak_own)) X(own_alive, HAK_OWN_ALIVE & UINT32_MAX) X(own_next, AT(hak_own, next)) \
-    X(own_shares, AT(hak_own, shares)) X(own_serial, AT(hak_own, serial)) X(own_name, AT(hak_own, name)) \
-    X(own_used, AT(hak_own, account.used)) X(own_peak, AT(hak_own, account.peak)) X(own_limit, AT(hak_own, account.limit)) \
-    X(own_refused, AT(hak_own, account.refused)) X(own_huge_count, AT(hak_own, huge_count)) \
-    X(own_huge_bytes, AT(hak_own, huge_bytes)) X(heap_next_share, AT(hak_heap, share.next)) \
+    X(own_size, sizeof(struct hak_uheap)) X(own_alive, HAK_OWN_ALIVE & UINT32_MAX) X(own_next, AT(hak_uheap, next)) \
+    X(own_shares, AT(hak_uheap, shares)) X(own_serial, AT(hak_uheap, serial)) X(own_name, AT(hak_uheap, name)) \
+    X(own_used, AT(hak_uheap, account.used)) X(own_peak, AT(hak_uheap, account.peak)) X(own_limit, AT(hak_uheap, account.limit)) \
+    X(own_refused, AT(hak_uheap, account.refused)) X(own_huge_count, AT(hak_uheap, huge_count)) \
+    X(own_huge_bytes, AT(hak_uheap, huge_bytes)) X(heap_next_share, AT(hak_heap, share.next)) \
     X(regions_most, HAK_REGIONS_MOST) X(region_row_stride, sizeof(struct hak_region_row)) \
     X(region_row_start, AT(hak_region_row, start)) X(region_row_size, AT(hak_region_row, size)) \
     X(region_row_serial, AT(hak_region_row, serial)) \

@@ -15,7 +15,7 @@
 #include "diag/options.h"
 #include "huge/huge.h"
 #include "os/os.h"
-#include "own/own.h"
+#include "userheap/userheap.h"
 #include "span/pool.h"
 #include "upkeep/idle.h"
 
@@ -229,8 +229,8 @@ void hak__process_figures(struct hak_heap_figures *out)
         .huge_bytes = whole.bytes_huge,
     };
     process_threads(out);
-    for (struct hak_own *one = hak__own_next(NULL); one != NULL; one = hak__own_next(one)) {
-        hak__own_figures(one, &own, true);
+    for (struct hak_uheap *one = hak__uheap_next(NULL); one != NULL; one = hak__uheap_next(one)) {
+        hak__uheap_figures(one, &own, true);
         process_without(out, &own);
     }
     out->used_bytes = out->peak_bytes = out->slab_bytes + out->huge_bytes;

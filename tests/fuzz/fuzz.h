@@ -19,7 +19,7 @@
 #include "cache/tune.h"
 #include "hakmem.h"
 #include "huge/huge.h"
-#include "start.h"
+#include "process/start.h"
 #include "stats/stats.h"
 #include "support/figures.h"
 

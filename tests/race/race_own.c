@@ -20,17 +20,17 @@
 #include "guard/check.h"
 #include "guard/exact.h"
 #include "heap/heap.h"
-#include "heap_slow.h"
+#include "process/heap_slow.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
-#include "own/own.h"
-#include "own/region.h"
+#include "userheap/userheap.h"
+#include "userheap/region.h"
 #include "profile/profile.h"
-#include "request.h"
+#include "process/request.h"
 #include "sample/sample.h"
 #include "span/shield.h"
-#include "start.h"
-#include "thread.h"
+#include "process/start.h"
+#include "process/thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 
@@ -38,7 +38,7 @@
 #define OUTSIDE __attribute__((no_sanitize("thread")))
 
 __attribute__((weak)) void weak_begin(unsigned stale);
-static struct hak_own *own, *other;
+static struct hak_uheap *own, *other;
 static void *freed, *large;   /* blocks of the share */
 static unsigned reports;
 static _Atomic bool merged;
@@ -47,7 +47,7 @@ static jmp_buf reported[EXPLORE_THREADS];
 
 /* --- what lies below and beside ----------------------------------------------------------------------------------------- */
 
-static char own_memory[8][sizeof(struct hak_own)] __attribute__((aligned(64)));
+static char own_memory[8][sizeof(struct hak_uheap)] __attribute__((aligned(64)));
 void *hak__meta_alloc(size_t bytes)
 {
     static unsigned used;
@@ -159,15 +159,15 @@ const struct hak_kind hak__kind_none = { .has = has_any, .free = free_none };
 /* Takes the share that waits for a heap out of its list; NULL: there is none. */
 static struct hak_heap *spare(void)
 {
-    struct hak_own *aside = hak__own_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) });
-    struct hak_heap *share = hak__own_borrow(aside, "spare");
+    struct hak_uheap *aside = hak__uheap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) });
+    struct hak_heap *share = hak__uheap_borrow(aside, "spare");
     if (share != NULL) {
         aside->shares = NULL;
         hak_owner_store(&share->own, NULL);
         share->share.account = NULL;
         hak__lock_release(&aside->lock);
     }
-    hak__own_destroy(aside, "spare");
+    hak__uheap_destroy(aside, "spare");
     return share;
 }
 
@@ -187,8 +187,8 @@ static void begin_owns(void)
     heap(2)->tag = hak__owner_word(2, 0) | HAK_CLASS_OFFSET_OWN;
     atomic_store(&heap(2)->state, HAK_HEAP_SHARE);
     hak__share_retire(heap(2));
-    own = hak__own_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) });
-    other = hak__own_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) });
+    own = hak__uheap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) });
+    other = hak__uheap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) });
     reports = 0;
     memset(reported_by, 0, sizeof reported_by);
     memset(may_report, 0, sizeof may_report);
@@ -199,7 +199,7 @@ static void begin_owns(void)
 static void attached(void)
 {
     begin_owns();
-    EXPLORE_EXPECT(hak__own_attach(heap(1), own, "attach") == heap(2), "the share that waits is taken");
+    EXPLORE_EXPECT(hak__uheap_attach(heap(1), own, "attach") == heap(2), "the share that waits is taken");
     freed = take(2, SMALL);
     take(2, SMALL);
 }
@@ -207,7 +207,7 @@ static void attached(void)
 static void left(void)
 {
     attached();
-    hak__own_leave(heap(1));
+    hak__uheap_leave(heap(1));
 }
 
 /* --- what threads do ------------------------------------------------------------------------------------------------------ */
@@ -221,11 +221,11 @@ static void left(void)
         may_report[explore_thread()] = false; \
     } while (0)
 
-static void destroy(void) { REPORTED_OR(hak__own_destroy(own, "hak_heap_destroy")); }
-static void attach(void) { REPORTED_OR(hak__own_attach(heap(1), own, "hak_heap_malloc")); }
-static void attach_3(void) { REPORTED_OR(hak__own_attach(heap(3), own, "hak_heap_malloc")); }
-static void attach_other(void) { REPORTED_OR(hak__own_attach(heap(1), other, "hak_heap_malloc")); }
-static void leave(void) { hak__own_leave(heap(1)); }
+static void destroy(void) { REPORTED_OR(hak__uheap_destroy(own, "hak_heap_destroy")); }
+static void attach(void) { REPORTED_OR(hak__uheap_attach(heap(1), own, "hak_heap_malloc")); }
+static void attach_3(void) { REPORTED_OR(hak__uheap_attach(heap(3), own, "hak_heap_malloc")); }
+static void attach_other(void) { REPORTED_OR(hak__uheap_attach(heap(1), other, "hak_heap_malloc")); }
+static void leave(void) { hak__uheap_leave(heap(1)); }
 
 static void collect_for_share(void)
 {
@@ -244,7 +244,7 @@ static void free_one(void)
     if (setjmp(reported[explore_thread()]) != 0)
         return;
     note_given(freed);
-    if (hak__own_free(freed, hak__owner_word(2, SMALL) | HAK_CLASS_OFFSET_OWN, "free"))
+    if (hak__uheap_free(freed, hak__owner_word(2, SMALL) | HAK_CLASS_OFFSET_OWN, "free"))
         return;
     uint32_t word = hak__owner_of(freed);
     if (word == 0)
@@ -255,7 +255,7 @@ static void free_one(void)
 static void merge(void)
 {
     EXPLORE_EXPECT(hak__heap_lock(heap(3)), "nobody has given the heap up");
-    REPORTED_OR(hak__own_merge(own, heap(3), "hak_heap_merge_into_default"));
+    REPORTED_OR(hak__uheap_merge(own, heap(3), "hak_heap_merge_into_default"));
     hak__heap_unlock(heap(3));
 }
 
@@ -317,7 +317,7 @@ static void free_then_allocate(void)
     for (int i = 0; i < 2; i++) {
         void *p = hak_heap_malloc(own, hak__classes[SMALL].size);
         note_taken(p);
-        EXPLORE_EXPECT(hak__own_of(p) == own, "a block that the heap gives is not its own");
+        EXPLORE_EXPECT(hak__uheap_of(p) == own, "a block that the heap gives is not its own");
     }
 }
 
@@ -332,7 +332,7 @@ static void allocate_and_free(void)
     hak_free(p);
 }
 
-static void squeeze(void) { hak__own_squeeze(own); }
+static void squeeze(void) { hak__uheap_squeeze(own); }
 
 static void allocate_and_leave(void)
 {
@@ -426,15 +426,15 @@ static void check_ids(void)
     EXPLORE_EXPECT(times[1] == 0 && times[2] == 1 && times[3] <= 1, "an id is lost, or two have it");
     for (uint32_t id = 2; id <= WORLD_HEAPS; id++)
         EXPLORE_EXPECT(hak_load(&heap(id)->lock, HAK_RELAXED) == HAK_LOCK_FREE, "a heap that was given back is locked");
-    hak__own_destroy(own, "check");
-    hak__own_destroy(other, "check");
+    hak__uheap_destroy(own, "check");
+    hak__uheap_destroy(other, "check");
 }
 
 static void with_huge(void)
 {
     begin_owns();
     atomic_store(&merged, false);
-    EXPLORE_EXPECT(hak__own_huge_alloc(own, HAK_SUPER_SIZE, HAK_SUPER_SIZE, NULL) == huge_start(), "there is a huge block");
+    EXPLORE_EXPECT(hak__uheap_huge_alloc(own, HAK_SUPER_SIZE, HAK_SUPER_SIZE, NULL) == huge_start(), "there is a huge block");
 }
 
 static void free_huge_block(void)
@@ -448,15 +448,15 @@ static void merge_and_begin_anew(void)
 {
     merge();
     destroy();
-    own = hak__own_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) });
+    own = hak__uheap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) });
 }
 
-static void set_default(void) { REPORTED_OR(hak__own_set_standard(heap(1), own, "hak_heap_set_default")); }
-static void set_none(void) { hak__own_set_standard(heap(1), NULL, "hak_heap_set_default"); }
-static void inherit(void) { hak__own_inherit(heap(1)); }
-static void inherit_3(void) { hak__own_inherit(heap(3)); }
-static void new_threads_none(void) { hak__own_set_inherited(NULL, "inherited"); }
-static void new_threads_other(void) { hak__own_set_inherited(other, "inherited"); }
+static void set_default(void) { REPORTED_OR(hak__uheap_set_standard(heap(1), own, "hak_heap_set_default")); }
+static void set_none(void) { hak__uheap_set_standard(heap(1), NULL, "hak_heap_set_default"); }
+static void inherit(void) { hak__uheap_inherit(heap(1)); }
+static void inherit_3(void) { hak__uheap_inherit(heap(3)); }
+static void new_threads_none(void) { hak__uheap_set_inherited(NULL, "inherited"); }
+static void new_threads_other(void) { hak__uheap_set_inherited(other, "inherited"); }
 static void new_threads_none_and_destroy(void)
 {
     new_threads_none();
@@ -466,13 +466,13 @@ static void new_threads_none_and_destroy(void)
 static void is_default(void)
 {
     begin_owns();
-    hak__own_set_standard(heap(1), own, "hak_heap_set_default");
+    hak__uheap_set_standard(heap(1), own, "hak_heap_set_default");
 }
 
 static void is_inherited(void)
 {
     begin_owns();
-    hak__own_set_inherited(own, "inherited");
+    hak__uheap_set_inherited(own, "inherited");
 }
 
 /* --- what holds at the end -------------------------------------------------------------------------------------------------- */
@@ -487,7 +487,7 @@ static unsigned in_list(struct hak_heap *const *link)
     return found;
 }
 
-static unsigned in_heap(const struct hak_own *of)
+static unsigned in_heap(const struct hak_uheap *of)
 {
     unsigned found = 0, steps = 0;
     for (const struct hak_heap *share = of->shares; share != NULL; share = share->share.next) {
@@ -503,9 +503,9 @@ static void check_share(void)
     unsigned of_heaps = in_heap(own) + in_heap(other);
     unsigned of_threads = in_list(&heap(1)->share.attached) + in_list(&heap(3)->share.attached);
     struct hak_heap *user = atomic_load(&heap(2)->share.user);
-    const struct hak_own *is_of = heap(2)->own;
+    const struct hak_uheap *is_of = heap(2)->own;
     EXPLORE_EXPECT((is_of == NULL) == (of_heaps == 0) && of_heaps <= 1, "a share is in a heap that it is not of");
-    EXPLORE_EXPECT(is_of == NULL || (hak__own_is_alive(is_of) && in_heap(is_of) == 1), "a share is of a heap that has ended");
+    EXPLORE_EXPECT(is_of == NULL || (hak__uheap_is_alive(is_of) && in_heap(is_of) == 1), "a share is of a heap that has ended");
     EXPLORE_EXPECT(of_threads <= 1 && (of_threads == 1) == (user != NULL), "a share is another thread's than it says");
     struct hak_heap *waits = spare(), *again = spare();
     EXPLORE_EXPECT((waits != NULL) == (of_heaps + of_threads == 0), "a share that is in use waits for a heap, or is lost");
@@ -516,29 +516,29 @@ static void check_share(void)
 
 static void check_defaults(void)
 {
-    const struct hak_own *inherited = hak__own_set_inherited(NULL, "check");
-    const struct hak_own *both[] = { own, other };
+    const struct hak_uheap *inherited = hak__uheap_set_inherited(NULL, "check");
+    const struct hak_uheap *both[] = { own, other };
     for (unsigned i = 0; i < 2; i++) {
         unsigned of_threads = (heap(1)->share.standard == both[i]) + (heap(3)->share.standard == both[i]);
         EXPLORE_EXPECT(atomic_load(&both[i]->standards) == of_threads, "a heap does not know whose default it is");
-        EXPLORE_EXPECT(hak__own_is_alive(both[i]) || of_threads + (inherited == both[i]) == 0, "a default is a heap that has ended");
+        EXPLORE_EXPECT(hak__uheap_is_alive(both[i]) || of_threads + (inherited == both[i]) == 0, "a default is a heap that has ended");
     }
     for (uint32_t id = 1; id <= WORLD_HEAPS; id++)
         EXPLORE_EXPECT(((heap(id)->mode & HAK_MODE_REDIRECTED) != 0) == (heap(id)->share.standard != NULL),
                        "a thread's bins are open though its default is a heap, or the other way round");
     if (heap(1)->share.standard != NULL)
-        hak__own_set_standard(heap(1), NULL, "check");
+        hak__uheap_set_standard(heap(1), NULL, "check");
     if (heap(3)->share.standard != NULL)
-        hak__own_set_standard(heap(3), NULL, "check");
+        hak__uheap_set_standard(heap(3), NULL, "check");
 }
 
 /* For the next schedule, and to see that a heap that is left can end. */
 static void end_owns(void)
 {
-    if (hak__own_is_alive(own))
-        hak__own_destroy(own, "check");
-    if (hak__own_is_alive(other))
-        hak__own_destroy(other, "check");
+    if (hak__uheap_is_alive(own))
+        hak__uheap_destroy(own, "check");
+    if (hak__uheap_is_alive(other))
+        hak__uheap_destroy(other, "check");
     for (size_t slab = 0; slab < SLABS; slab++)
         EXPLORE_EXPECT(owner_of(slab) != 2, "a span is left of heaps that have ended");
 }
@@ -555,7 +555,7 @@ static void check_owns(void)
 {
     check_share();
     check_defaults();
-    if (!hak__own_is_alive(own))
+    if (!hak__uheap_is_alive(own))
         forget_blocks();
     check();
     end_owns();
@@ -563,7 +563,7 @@ static void check_owns(void)
 
 static void check_ended(void)
 {
-    EXPLORE_EXPECT(!hak__own_is_alive(own) && !reported_by[0], "the heap has not ended");
+    EXPLORE_EXPECT(!hak__uheap_is_alive(own) && !reported_by[0], "the heap has not ended");
     check_owns();
 }
 
@@ -598,7 +598,7 @@ static void check_huge(void)
 {
     EXPLORE_EXPECT(atomic_load(&own->account.used) == 0, "a new heap has used something, or less than nothing");
     EXPLORE_EXPECT(hak__huge_usable(huge_start()) == 0 && own->first_huge == 0, "the block is still there");
-    EXPLORE_EXPECT(hak__own_of_huge(HAK_SUPER_SLABS) == NULL, "a heap has a huge block that has ended");
+    EXPLORE_EXPECT(hak__uheap_of_huge(HAK_SUPER_SLABS) == NULL, "a heap has a huge block that has ended");
     check_no_report();
 }
 

@@ -20,7 +20,7 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "os/os.h"
-#include "own/own.h"
+#include "userheap/userheap.h"
 #include "profile/profile.h"
 
 static hak_line_aligned struct hak_super supers[WORLD_SUPERS];

@@ -6,7 +6,7 @@
 #include "hakmem.h"
 #include "span/pool.h"
 #include "support/heaps.h"
-#include "thread.h"
+#include "process/thread.h"
 
 enum { COUNT = 600, ROUNDS = 200 };
 

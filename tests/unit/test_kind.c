@@ -22,7 +22,7 @@ static void logged_free(void *p, uint32_t word, const char *function)
 }
 static size_t logged_usable(const void *p, const char *function) { return expect(p != NULL && function != NULL), BYTES; }
 static bool logged_live(const void *p) { return p != log_of[0]; }
-static struct hak_own *logged_heap(const void *p) { return expect(logged_has(p)), (struct hak_own *)(void *)blocks; }
+static struct hak_uheap *logged_heap(const void *p) { return expect(logged_has(p)), (struct hak_uheap *)(void *)blocks; }
 static void logged_describe(uintptr_t address, char *text, size_t size)
 {
     hak__format(text, size, "in logged block %u", (uint64_t)((address - (uintptr_t)blocks) / BYTES));

@@ -1,7 +1,7 @@
-/* own/region.h: random requests in regions of all sizes against a model, with every invariant checked on the way; runs of units split
+/* userheap/region.h: random requests in regions of all sizes against a model, with every invariant checked on the way; runs of units split
  * and join; a full region; a holder of the lock that dies at any of its stores leaves a heap that can be repaired, with all blocks. */
 #include "cache/cache.h"
-#include "own/region.h"
+#include "userheap/region.h"
 
 #include "support/check.h"
 #include "support/memory.h"

@@ -10,7 +10,7 @@
 #include "support/fake_os.h"
 #include "span/hardened.h"
 #include "support/heaps.h"
-#include "thread.h"
+#include "process/thread.h"
 
 enum { SLOTS = 64, MANY = 200000, BURST = 64, A_SAMPLE_MS = 1000 / SLOTS + 1 };
 

@@ -1,5 +1,5 @@
 /* os/thread.c: the library's own thread runs, sleeps until it is woken, and is gone when its word is 0; the next one runs in the same
- * place, and one in a forked child too. (src/thread.c, the life of a program's threads, has its tests in api and stress.) */
+ * place, and one in a forked child too. (src/process/thread.c, the life of a program's threads, has its tests in api and stress.) */
 #include "os/os.h"
 
 #include "support/check.h"

@@ -6,7 +6,7 @@
 #include <pthread.h>
 
 #include "support/heaps.h"
-#include "thread.h"
+#include "process/thread.h"
 
 enum { DEEP = 6, MANY = 100000, THREADS = 4 };
 

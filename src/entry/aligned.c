@@ -1,0 +1,144 @@
+/* Aligned requests. Spans begin at slab borders, so every block of a class whose size is a multiple of the alignment
+ * is aligned; up to a slab there is always such a class at most one doubling away. Beyond that: huge. */
+#include <errno.h>
+#include <string.h>
+
+#include "process/alloc.h"
+#include "base/bits.h"
+#include "cache/cache.h"
+#include "hakmem.h"
+#include "kinds/kind.h"
+#include "entry/pop.h"
+#include "profile/profile.h"
+#include "process/request.h"
+#include "span/shield.h"
+#include "process/start.h"
+
+/* While a profile counts: by the bytes asked for, not by those of the class. */
+static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)
+{
+    bool in_place = class >= HAK_CLASS_FIRST_LARGE;
+    void *block = in_place ? NULL : hak__request_sample(NULL, align, n);
+    if (block != NULL)
+        return block;
+    block = in_place ? NULL : hak__cache_pop(&hak__heap_current()->bins[class]);
+    if (block != NULL) {
+        hak__mark_live(block);
+        return block;
+    }
+    block = class < HAK_CLASSES ? hak__alloc_class(class, hak__classes[class].size) : hak__alloc_huge(n, align, NULL);
+    if (in_place)
+        hak__request_note(block, n);
+    return hak__shield_note_aligned(block, align, n);
+}
+
+static hak_cold void *aligned_hardened(size_t align, size_t n)
+{
+    bool zero, in_place = hak__aligned_class(align, n) >= HAK_CLASS_FIRST_LARGE;
+    void *block = in_place ? NULL : hak__request_sample(NULL, align, n);
+    if (block == NULL)
+        block = hak__memalign_hardened(align, n, &zero);
+    if (in_place)
+        hak__request_note(block, n);
+    return hak__shield_note_aligned(block, align, n);
+}
+
+static hak_noinline void *aligned_slow(size_t align, size_t n)
+{
+    if (align <= HAK_ALIGN)
+        return hak_malloc(n);
+    if (hak_unlikely(n > PTRDIFF_MAX || align > PTRDIFF_MAX))
+        return hak__no_memory();
+    if (hak_unlikely(hak__is_hardened()))
+        return aligned_hardened(align, n);
+    uint32_t class = hak__aligned_class(align, n);
+    if (hak_unlikely(hak__profile_counts()))
+        return aligned_counted(align, n, class);
+    if (class >= HAK_CLASSES)
+        return hak__shield_note_aligned(hak__alloc_huge(n, align, NULL), align, n);
+    /* Of large blocks just this class: those of the next ones, which serve malloc too, need not be aligned as it is, and are larger
+     * than what a sized free expects of the alignment. */
+    size_t size = hak__classes[class].size;
+    return hak__is_large(class) ? hak__shield_note_aligned(hak__alloc_class(class, size), align, n) : hak_malloc(size);
+}
+
+hak_inline void *aligned_by(size_t align, size_t n)
+{
+    void *block = hak__aligned_pop(align, n);
+    return hak_likely(block != NULL) ? block : aligned_slow(align, n);
+}
+
+hak_export void *hak_aligned_alloc(size_t align, size_t n)
+{
+    return hak_likely(hak_is_power_of_two(align)) ? aligned_by(align, n) : hak__fail(EINVAL);
+}
+
+/* Memory that is known to be zero is not cleared again, as in calloc.c. */
+hak_export void *hak_aligned_calloc(size_t align, size_t count, size_t size)
+{
+    size_t n;
+    bool zero = false;
+    if (hak_unlikely(!hak_is_power_of_two(align)))
+        return hak__fail(EINVAL);
+    if (hak_unlikely(__builtin_mul_overflow(count, size, &n)))
+        return hak__no_memory();
+    if (align <= HAK_ALIGN)
+        return hak_calloc(1, n);
+    if (n <= HAK_MID_MAX || n > PTRDIFF_MAX || align > PTRDIFF_MAX || hak__is_hardened() || hak__profile_counts()) {
+        void *block = aligned_by(align, n);
+        return block != NULL ? memset(block, 0, n) : NULL;
+    }
+    uint32_t class = hak__aligned_class(align, n);
+    void *block = class < HAK_CLASSES ? hak__alloc_class_zeroed(class, &zero) : hak__alloc_huge(n, align, &zero);
+    hak__shield_note_aligned(block, align, n);
+    return zero || block == NULL ? block : memset(block, 0, n);
+}
+
+/* An alignment that is no power of two is rounded up to one. */
+static hak_noinline void *memalign_odd(size_t align, size_t n)
+{
+    if (hak_unlikely(align > (size_t)PTRDIFF_MAX + 1))   /* as the C library: no power of two is as large */
+        return hak__fail(EINVAL);
+    size_t power = HAK_ALIGN;
+    while (power < align)
+        power *= 2;
+    return aligned_slow(power, n);
+}
+
+hak_export void *hak_memalign(size_t align, size_t n)
+{
+    return hak_likely(hak_is_power_of_two(align)) ? aligned_by(align, n) : memalign_odd(align, n);
+}
+
+/* errno says ENOMEM too, as the C library's does; what it says of a wrong alignment is nothing. */
+static hak_noinline int posix_memalign_slow(void **out, size_t align, size_t n)
+{
+    int saved = errno;
+    void *block = aligned_slow(align, n);
+    if (block == NULL)
+        return ENOMEM;
+    errno = saved;
+    *out = block;
+    return 0;
+}
+
+hak_export int hak_posix_memalign(void **out, size_t align, size_t n)
+{
+    if (hak_unlikely(!hak_is_power_of_two(align) || align % sizeof(void *) != 0))
+        return EINVAL;
+    void *block = hak__aligned_pop(align, n);
+    if (hak_unlikely(block == NULL))
+        return posix_memalign_slow(out, align, n);
+    *out = block;
+    return 0;
+}
+
+hak_export void *hak_valloc(size_t n) { return aligned_by(hak__page_size(), n); }
+
+hak_export void *hak_pvalloc(size_t n)
+{
+    size_t page = hak__page_size();
+    if (hak_unlikely(n > PTRDIFF_MAX - page))
+        return hak__no_memory();
+    return aligned_by(page, hak_align_up(n == 0 ? 1 : n, page));
+}

@@ -1,0 +1,278 @@
+/* The public functions of heaps of one's own (userheap/userheap.h): the fast path of their malloc, and what surrounds it. */
+#include <errno.h>
+#include <string.h>
+
+#include "diag/options.h"
+#include "diag/report.h"
+#include "hakmem.h"
+#include "process/heap_slow.h"
+#include "kinds/kind.h"
+#include "kinds/region.h"
+#include "entry/pop.h"
+#include "process/request.h"
+#include "span/hardened.h"
+#include "process/start.h"
+#include "stats/stats.h"
+
+/* --- life -------------------------------------------------------------------------------------------------------------- */
+
+hak_export hak_heap_t *hak_heap_new(const struct hak_heap_options *given)
+{
+    struct hak_heap_options options = { .size = sizeof options };
+    if (given != NULL) {
+        if (given->size < offsetof(struct hak_heap_options, flags))
+            return hak__fail(EINVAL);
+        memcpy(&options, given, hak_min(given->size, sizeof options));
+    }
+    if (options.purge > HAK_HEAP_PURGE_AT_ONCE || (options.flags & ~(HAK_HEAP_HARDENED | HAK_HEAP_SHARED)) != 0)
+        return hak__fail(EINVAL);
+    if (options.region == NULL && (options.flags & HAK_HEAP_SHARED) != 0)
+        return hak__fail(EINVAL);
+    if (!hak__start())
+        return hak__fail(ENOMEM);
+    if (options.region != NULL)
+        return hak__heap_new_in_region(&options);
+    if ((options.flags & HAK_HEAP_HARDENED) != 0 && !hak__is_hardened())
+        return hak__fail(ENOTSUP);
+    hak_heap_t *own = hak__uheap_new(&options);
+    return own != NULL ? own : hak__fail(ENOMEM);
+}
+
+hak_export void hak_heap_destroy(hak_heap_t *own)
+{
+    if (own == NULL)
+        return;   /* malloc's blocks do not end, here and below */
+    hak__fork_check();
+    if (hak__is_region(own))
+        hak__region_destroy(hak__region_handle(own), "hak_heap_destroy");
+    else
+        hak__uheap_destroy(own, "hak_heap_destroy");
+}
+
+hak_export void hak_heap_reset(hak_heap_t *own)
+{
+    if (own == NULL)
+        return;
+    hak__fork_check();
+    if (hak__is_region(own))
+        hak__region_reset(hak__region_handle(own), "hak_heap_reset");
+    else
+        hak__uheap_reset(own, "hak_heap_reset");
+}
+
+hak_export int hak_heap_merge_into_default(hak_heap_t *own)
+{
+    if (own == NULL)
+        return 0;
+    if (hak__is_region(own))
+        return ENOTSUP;
+    hak__uheap_expect(own, "hak_heap_merge_into_default");
+    struct hak_heap *mine = hak__request_heap();
+    if (mine != NULL && hak__profile_ever())
+        hak__profile_join(mine);   /* it may get samples that stay in their places */
+    mine = hak__request_enter();
+    if (mine == NULL)
+        return ENOMEM;
+    hak__uheap_merge(own, mine, "hak_heap_merge_into_default");
+    hak__heap_unlock(mine);
+    return 0;
+}
+
+/* --- blocks -------------------------------------------------------------------------------------------------------------- */
+
+/* While a profile counts, as malloc_slow.c's malloc_counted. NULL: the slow path counts. */
+static void *heap_malloc_counted(const hak_heap_t *own, size_t n)
+{
+    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
+    int64_t left = heap->profile_left - (int64_t)n;
+    if (n > HAK_MID_MAX || left < 0 || hak_peek(&share->own) != own || !hak__profile_has_joined(heap))
+        return NULL;
+    void *block = hak__pop_from(share, n <= HAK_TINY_MAX ? hak__offset_of_tiny(n) : hak__offset_of_mid(n));
+    if (hak_likely(block != NULL))
+        heap->profile_left = left;
+    return block;
+}
+
+/* A block of malloc's, whatever the thread's default heap is. `zero`: align is that of any block. */
+static void *process_request(size_t align, size_t n, bool zero)
+{
+    struct hak_heap *redirected = hak__request_apart();
+    void *block = zero ? hak_calloc(1, n) : align <= HAK_ALIGN ? hak_malloc(n) : hak_aligned_alloc(align, n);
+    hak__request_apart_end(redirected);
+    return block;
+}
+
+static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
+{
+    bool zero;
+    void *block;
+    if (own == NULL)
+        return process_request(HAK_ALIGN, n, false);
+    if (hak__is_region(own))
+        return hak__region_request(hak__region_handle(own), HAK_ALIGN, n, "hak_heap_malloc");
+    if (hak_unlikely(hak__profile_asked()))
+        hak__profile_answer();
+    if (hak__profile_malloc_counts() && (block = heap_malloc_counted(own, n)) != NULL)
+        return block;
+    return hak__uheap_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");
+}
+
+/* malloc's, but for which heap's bins they are: those of the share that the thread used last, if it is of this heap. */
+hak_export hak_fast_path void *hak_heap_malloc(hak_heap_t *own, size_t n)
+{
+    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
+    struct hak_class_offset offset;
+    if (hak_unlikely(hak_read_mostly(&share->own) != own))
+        return heap_malloc_slow(own, n);
+    if (hak_likely(n <= HAK_TINY_MAX))
+        offset = hak__bin_of_tiny(n);
+    else if (hak_likely(n <= HAK_MID_MAX))
+        offset = hak__bin_of_mid(n);
+    else
+        return heap_malloc_slow(own, n);
+    void *block = hak__pop_from(share, offset);
+    return hak_likely(block != NULL) ? block : heap_malloc_slow(own, n);
+}
+
+hak_export void *hak_heap_calloc(hak_heap_t *own, size_t count, size_t size)
+{
+    size_t n;
+    bool zero;
+    if (hak_unlikely(__builtin_mul_overflow(count, size, &n)))
+        return hak__no_memory();
+    if (own == NULL)
+        return process_request(HAK_ALIGN, n, true);
+    if (n <= HAK_TINY_MAX || hak__is_region(own)) {
+        void *block = hak_heap_malloc(own, n);
+        return block == NULL ? NULL : memset(block, 0, n);
+    }
+    void *block = hak__uheap_request(own, HAK_ALIGN, n, &zero, "hak_heap_calloc");
+    return zero || block == NULL ? block : memset(block, 0, n);
+}
+
+hak_export void *hak_heap_aligned_alloc(hak_heap_t *own, size_t align, size_t n)
+{
+    bool zero;
+    if (!hak_is_power_of_two(align))
+        return hak__fail(EINVAL);
+    if (own == NULL)
+        return process_request(align, n, false);
+    if (hak__is_region(own))
+        return hak__region_request(hak__region_handle(own), align, n, "hak_heap_aligned_alloc");
+    return hak__uheap_request(own, align, n, &zero, "hak_heap_aligned_alloc");
+}
+
+/* A block of another heap is the program's mistake, and so is one of none. */
+static void expect_block_of(const hak_heap_t *own, const void *p, const char *function)
+{
+    if (hak_likely(hak__heap_of_block(p) == own))
+        return;
+    if (own == NULL)
+        hak__fatal("%s(): %p is not a block of malloc's", function, p);
+    hak__uheap_expect(own, function);
+    hak__fatal("%s(): %p is not a block of heap %p", function, p, (const void *)own);
+}
+
+hak_export void *hak_heap_realloc(hak_heap_t *own, void *p, size_t n)
+{
+    if (p == NULL)
+        return hak_heap_malloc(own, n);
+    if (own != NULL && hak__is_region(own))
+        return hak__region_change(hak__region_handle(own), p, n, "hak_heap_realloc");
+    expect_block_of(own, p, "hak_heap_realloc");
+    return hak_realloc(p, n);   /* which keeps it there */
+}
+
+hak_export void hak_heap_free(hak_heap_t *own, void *p)
+{
+    if (p == NULL)
+        return;
+    if (own != NULL && hak__is_region(own)) {
+        hak__region_end(hak__region_handle(own), p, "hak_heap_free");
+        return;
+    }
+    expect_block_of(own, p, "hak_heap_free");
+    hak_free(p);
+}
+
+hak_export hak_heap_t *hak_heap_of(const void *p)
+{
+    const struct hak_kind *kind = hak__kind_at(p);
+    hak_heap_t *own = kind->heap == NULL ? NULL : kind->heap(p);
+    return own != NULL && (kind->live == NULL || kind->live(p)) ? own : NULL;
+}
+
+/* --- settings and figures ---------------------------------------------------------------------------------------------------- */
+
+hak_export void hak_heap_set_limit(hak_heap_t *own, size_t limit)
+{
+    if (own == NULL) {
+        hak__option_put(HAK_OPTION_limit, limit);
+    } else if (hak__is_region(own)) {
+        hak__region_set_limit(hak__region_handle(own), limit, "hak_heap_set_limit");
+    } else {
+        hak__uheap_expect(own, "hak_heap_set_limit");
+        hak_store(&own->account.limit, limit == 0 ? SIZE_MAX : limit, HAK_RELAXED);
+    }
+}
+
+hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_figures *out, size_t size)
+{
+    struct hak_heap_figures stats;
+    bool region = own != NULL && hak__is_region(own);
+    if (own != NULL && !region)
+        hak__uheap_expect(own, "hak_heap_stats");
+    if (out == NULL || size < offsetof(struct hak_heap_figures, limit))
+        return EINVAL;
+    if (region)
+        hak__region_figures(hak__region_handle(own), &stats, "hak_heap_stats");
+    else if (own == NULL)
+        hak__process_figures(&stats);
+    else
+        hak__uheap_figures(own, &stats, true);
+    memset(out, 0, size);
+    memcpy(out, &stats, hak_min(size, sizeof stats));
+    return 0;
+}
+
+hak_export int hak_heap_visit(hak_heap_t *own, hak_heap_visitor *visit, void *argument)
+{
+    if (own == NULL)
+        return ENOTSUP;
+    if (hak__is_region(own))
+        return hak__region_visit_blocks(hak__region_handle(own), visit, argument);
+    hak__uheap_expect(own, "hak_heap_visit");
+    return hak__uheap_visit(own, visit, argument);
+}
+
+hak_export hak_heap_t *hak_heap_next(hak_heap_t *heap)
+{
+    const struct hak_region *region = heap != NULL && hak__is_region(heap) ? hak__region_handle(heap) : NULL;
+    hak_heap_t *next = region != NULL ? NULL : hak__uheap_next(heap);
+    return next != NULL ? next : (hak_heap_t *)(void *)hak__region_after(region);
+}
+
+/* --- defaults ------------------------------------------------------------------------------------------------------------------ */
+
+hak_export hak_heap_t *hak_heap_set_default(hak_heap_t *own)
+{
+    struct hak_heap *mine = hak__request_enter();
+    if (mine == NULL)
+        return NULL;
+    hak_heap_t *former = hak__uheap_set_standard(mine, own, "hak_heap_set_default");
+    hak__heap_unlock(mine);
+    return former;
+}
+
+hak_export hak_heap_t *hak_heap_get_default(void)
+{
+    return hak__request_standard();
+}
+
+hak_export hak_heap_t *hak_heap_set_default_of_new_threads(hak_heap_t *own)
+{
+    hak__fork_check();
+    return hak__uheap_set_inherited(own, "hak_heap_set_default_of_new_threads");
+}

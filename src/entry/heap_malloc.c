@@ -1,0 +1,204 @@
+/* Requests of heaps of one's own: from the thread's share. A thread that has waited for a share's lock checks again: the heap
+ * may have ended. See heap_slow.h. */
+#include "process/heap_slow.h"
+
+#include <errno.h>
+
+#include "arena/limit.h"
+#include "base/assert.h"
+#include "cache/cache.h"
+#include "cache/large_cache.h"
+#include "guard/check.h"
+#include "guard/exact.h"
+#include "harden/harden.h"
+#include "kinds/kind.h"
+#include "profile/profile.h"
+#include "process/request.h"
+#include "sample/sample.h"
+#include "span/shield.h"
+#include "process/start.h"
+#include "process/thread.h"
+#include "upkeep/polling.h"
+#include "upkeep/step.h"
+
+enum { PRESSURE_CALLS = 16 };   /* for one request */
+
+/* The share is entered. */
+static void *share_take(struct hak_heap *share, uint32_t class, size_t n)
+{
+    void *block = NULL;
+    uint32_t reasons = share->closed_reasons[class];
+    if (reasons == HAK_CLOSED_LARGE)
+        hak__large_cache_answer(&share->large_cache);
+    if (reasons == HAK_CLOSED_LARGE && n <= HAK_LARGE_MAX && hak_likely(!hak__hardened.on))
+        block = n == hak__classes[class].size ? hak__large_cache_pop(share, class) : hak__large_cache_pop_near(share, class);
+    if (block == NULL)
+        return hak__heap_malloc(share, class, n);
+    hak__mark_live(block);
+    return block;
+}
+
+/* `due`: not NULL, and becomes true where the request is one for a sample, which it does not get here. */
+static void *take_attached(struct hak_heap *mine, struct hak_uheap *own, uint32_t class, size_t n, bool *due, const char *function)
+{
+    struct hak_heap *share;
+    do {
+        share = hak__uheap_attach(mine, own, function);
+        if (share == NULL)
+            return NULL;
+    } while (hak_unlikely(!hak__heap_lock(share)));   /* a child has had to give it up */
+    bool still = hak_peek(&share->own) == own;
+    if (hak_unlikely(due != NULL) && still)
+        *due = hak__sample_due(share, class);
+    void *block = still && (due == NULL || !*due) ? share_take(share, class, n) : NULL;
+    hak__heap_unlock(share);
+    if (!still)
+        hak__uheap_misuse(own, function);
+    return block;
+}
+
+/* In a process that samples blocks for guards. */
+static hak_cold void *take_sampling(struct hak_heap *mine, struct hak_uheap *own, uint32_t class, size_t n, const char *function)
+{
+    bool due = false;
+    void *block = take_attached(mine, own, class, n, &due, function);
+    if (due && (block = hak__sample_take(n, &own->samples)) == NULL)
+        block = take_attached(mine, own, class, n, NULL, function);
+    return block;
+}
+
+/* For a thread that has given its heap back already, or finds none. */
+static hak_cold void *take_borrowed(struct hak_uheap *own, uint32_t class, size_t n, const char *function)
+{
+    struct hak_heap *share = hak__uheap_borrow(own, function);
+    if (share == NULL)
+        return NULL;
+    void *block = NULL;
+    if (hak__heap_lock(share)) {
+        block = share_take(share, class, n);
+        hak__heap_unlock(share);
+    }
+    hak__uheap_let(own, share);
+    return block;
+}
+
+static void *take_of(struct hak_heap *mine, struct hak_uheap *own, uint32_t class, size_t n, bool sample, const char *function)
+{
+    if (hak_unlikely(mine == NULL))
+        return take_borrowed(own, class, n, function);
+    return hak_unlikely(hak__sample_on()) && sample ? take_sampling(mine, own, class, n, function)
+                                                    : take_attached(mine, own, class, n, NULL, function);
+}
+
+/* The limit has refused, unless it is as it was, `refused` times: what the heap has cached goes back, then the program is asked. Whether
+ * to try again. */
+static hak_cold bool own_relieve(struct hak_uheap *own, struct hak_heap *mine, uint64_t refused, size_t want, unsigned tries)
+{
+    if (hak_load(&own->account.refused, HAK_RELAXED) == refused) {
+        hak__request_relieve(want);
+        return tries == 0;
+    }
+    if (tries == 0) {
+        if (mine != NULL)
+            hak__uheap_leave(mine);
+        hak__uheap_squeeze(own);
+        return true;
+    }
+    return tries <= PRESSURE_CALLS
+           && hak__uheap_ask(own->pressure, own, hak_load(&own->account.used, HAK_RELAXED), hak_load(&own->account.limit, HAK_RELAXED),
+                           want, own->argument);
+}
+
+hak_inline void *own_alloc(struct hak_uheap *own, uint32_t class, size_t n, bool sample, const char *function)
+{
+    int saved = errno;
+    struct hak_heap *mine;
+    uint64_t refused;
+    void *block;
+    unsigned tries = 0;
+    hak_assert(class < HAK_CLASSES && n <= hak__classes[class].size, "a class has room for the request");
+    do {
+        mine = hak__request_heap();   /* the callback may have forked, and the child had to leave it */
+        refused = hak_load(&own->account.refused, HAK_RELAXED);
+        block = take_of(mine, own, class, n, sample, function);
+    } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, hak__classes[class].size, tries++));
+    if (hak_likely(mine != NULL))
+        hak__upkeep_poll(mine);
+    hak__limit_deliver();
+    hak__check_poll();
+    if (hak_unlikely(block == NULL))
+        return hak__no_memory();
+    errno = saved;
+    return block;
+}
+
+void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, const char *function)
+{
+    return own_alloc(own, class, n, true, function);
+}
+
+void *hak__uheap_alloc_aligned(struct hak_uheap *own, uint32_t class, size_t n, const char *function)
+{
+    return own_alloc(own, class, n, false, function);
+}
+
+void *hak__uheap_alloc_huge(struct hak_uheap *own, size_t n, size_t align, bool *zero, const char *function)
+{
+    struct hak_heap *mine;
+    uint64_t refused;
+    void *block;
+    unsigned tries = 0;
+    hak__uheap_expect(own, function);
+    do {
+        mine = hak__request_heap();
+        refused = hak_load(&own->account.refused, HAK_RELAXED);
+        block = hak__uheap_huge_alloc(own, n, align, zero);
+    } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, n, tries++));
+    hak__poll_huge(0, block != NULL ? n : 0);
+    return block != NULL ? block : hak__no_memory();
+}
+
+static void *request_hardened(struct hak_uheap *own, size_t align, size_t n, bool *zero, const char *function)
+{
+    uint32_t class = hak__harden_class(align, n);
+    *zero = hak__hardened.zero;
+    if (class < HAK_CLASSES)
+        return align > HAK_ALIGN ? hak__uheap_alloc_aligned(own, class, n, function) : hak__uheap_alloc_class(own, class, n, function);
+    if (n > PTRDIFF_MAX - HAK_SUPER_SIZE)
+        return hak__no_memory();
+    void *block = hak__uheap_alloc_huge(own, hak__harden_huge_room(n), hak_max(align, HAK_SUPER_SIZE), zero, function);
+    if (block != NULL)
+        hak__harden_huge_seal(block, n);
+    return block;
+}
+
+static void *request_plain(struct hak_uheap *own, size_t align, size_t n, uint32_t class, bool *zero, const char *function)
+{
+    if (hak_unlikely(hak__is_hardened()))
+        return request_hardened(own, align, n, zero, function);
+    void *block = class < HAK_CLASSES ? hak__uheap_alloc_class(own, class, align > HAK_ALIGN ? hak__classes[class].size : n, function)
+                                      : hak__uheap_alloc_huge(own, n, hak_max(align, HAK_SUPER_SIZE), zero, function);
+    return hak__shield_note_aligned(block, align, n);
+}
+
+void *hak__uheap_request(struct hak_uheap *own, size_t align, size_t n, bool *zero, const char *function)
+{
+    uint32_t class = HAK_CLASSES;
+    hak__uheap_expect(own, function);
+    *zero = false;
+    if (n > PTRDIFF_MAX || align > PTRDIFF_MAX)
+        return hak__no_memory();
+    if (align > HAK_ALIGN)
+        class = hak__aligned_class(align, n);
+    else if (n <= HAK_LARGE_MAX)
+        class = hak__class_of(n);
+    if (hak_likely(!hak__profile_counts()))
+        return request_plain(own, align, n, class, zero, function);
+    void *block = class <= HAK_CLASS_MID_LAST ? hak__request_sample(own, align, n) : NULL;
+    if (block != NULL)
+        return block;
+    block = request_plain(own, align, n, class, zero, function);
+    if (class > HAK_CLASS_MID_LAST)
+        hak__request_note(block, n);
+    return block;
+}

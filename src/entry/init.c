@@ -1,0 +1,61 @@
+/* Start and end of the library as the program's loader sees them. The first allocation starts the library (start.c); the
+ * constructor does what needs a working C library, and all that takes other system calls than those for memory and waiting:
+ * a program may forbid itself the others later. */
+#include "arena/hugepages.h"
+#include "arena/limit.h"
+#include "base/forked.h"
+#include "diag/options.h"
+#include "diag/report.h"
+#include "guard/check.h"
+#include "guard/ending.h"
+#include "kinds/kind.h"
+#include "os/os.h"
+#include "profile/profile.h"
+#include "sample/sample.h"
+#include "span/hardened.h"
+#include "process/start.h"
+#include "stats/stats.h"
+#include "process/thread.h"
+#include "trace/trace.h"
+#include "trace/unwind.h"
+#include "upkeep/background.h"
+
+/* Whether something is said when the program ends as it should. For that a descriptor is kept, which a program can see. */
+static bool speaks_at_end(void)
+{
+    return (hak__option(HAK_OPTION_stats) | hak__option(HAK_OPTION_warm_pool_stats) | hak__option(HAK_OPTION_shared_pool_stats)
+            | hak__option(HAK_OPTION_check) | hak__option(HAK_OPTION_profile)) != 0;
+}
+
+__attribute__((constructor(101))) void hak__library_loaded(void)
+{
+    if (!hak__start())
+        return;
+    if (hak__start_options())
+        hak__thread_reopen_early();
+    hak__report_begin(speaks_at_end());
+    hak__limit_ask_system();
+    hak__thp_look();
+    hak__thread_init();
+    hak__output_signal_init();
+    hak__unwind_begin();
+    hak__crash_init();
+    hak__sample_begin();
+    if (hak__hardened.on || hak__sample_on())
+        hak__trace_begin(hak__hardened.on);
+    hak__os_thread_init(&hak__thread_word);
+    hak__profile_begin();
+    hak__background_ready();
+}
+
+__attribute__((destructor)) static void library_ends(void)
+{
+    if (!hak__has_started())
+        return;
+    if (hak_unlikely(hak__hardened.on))
+        hak__ending_check(hak__fork_alone());
+    hak__profile_end();
+    hak__thread_settle();
+    hak__check_end("HAKMEM_CHECK, at exit");
+    hak__output_at_exit();
+}

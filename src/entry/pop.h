@@ -1,0 +1,35 @@
+/* The fast path of every function that allocates: pops a block of the calling thread, or gives NULL, and the slow path has to serve.
+ * A closed bin always gives NULL. */
+#pragma once
+
+#include "base/bits.h"
+#include "size/size.h"
+#include "process/thread.h"
+
+hak_inline void *hak__pop_from(struct hak_heap *heap, struct hak_class_offset offset)
+{
+    void *block = hak__cache_pop(hak__bin_at(heap, offset));
+    if (hak_likely(block != NULL))
+        hak__mark_live(block);
+    return block;
+}
+
+/* Requests above the mid pool find no bin: those of large blocks are always closed. */
+hak_inline void *hak__pop(size_t n)
+{
+    if (hak_likely(n <= HAK_TINY_MAX))
+        return hak__pop_from(hak__heap_current(), hak__bin_of_tiny(n));
+    return hak_likely(n <= HAK_MID_MAX) ? hak__pop_from(hak__heap_current(), hak__bin_of_mid(n)) : NULL;
+}
+
+/* Rounds n up to the alignment: if that class's blocks are aligned, it is the smallest such class. Else NULL. */
+hak_inline void *hak__aligned_pop(size_t align, size_t n)
+{
+    size_t need = hak_align_up(n, align);
+    if (hak_unlikely(n > HAK_MID_MAX || need > HAK_MID_MAX))
+        return NULL;
+    struct hak_class_offset offset = need <= HAK_TINY_MAX ? hak__bin_of_tiny(need) : hak__bin_of_mid(need);
+    if (hak_unlikely((hak__class_at_offset(offset)->size & (align - 1)) != 0))
+        return NULL;
+    return hak__pop_from(hak__heap_current(), offset);
+}

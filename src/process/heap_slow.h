@@ -1,0 +1,13 @@
+/* The slow half of malloc for user heaps (userheap/userheap.h). Called by heap_api.c, alloc.c and realloc.c. */
+#pragma once
+
+#include "userheap/userheap.h"
+
+/* A block of the class, or a huge one, of the heap; NULL, and errno is ENOMEM: its limit does not allow it, or the system refuses. */
+void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, const char *function);
+/* The same, never a sample: those end with a page. */
+void *hak__uheap_alloc_aligned(struct hak_uheap *own, uint32_t class, size_t n, const char *function);
+void *hak__uheap_alloc_huge(struct hak_uheap *own, size_t n, size_t align, bool *zero, const char *function);
+
+/* Whatever the process's mode asks of a request. *zero: the bytes are known to be 0. */
+void *hak__uheap_request(struct hak_uheap *own, size_t align, size_t n, bool *zero, const char *function);

@@ -1,0 +1,143 @@
+/* See request.h. */
+#include "process/request.h"
+
+#include <errno.h>
+
+#include "arena/arena.h"
+#include "cache/cache.h"
+#include "cache/tune.h"
+#include "os/os.h"
+#include "userheap/userheap.h"
+#include "profile/profile.h"
+#include "span/hardened.h"
+#include "process/start.h"
+#include "upkeep/background.h"
+#include "upkeep/polling.h"
+#include "upkeep/step.h"
+
+/* What the first thread has freed in huge blocks before it had a heap. */
+static hak_noinline void note_freed_before(struct hak_heap *heap)
+{
+    hak__heap_idle_more(heap, hak_counted(&hak__arena_published.dirty));
+    hak__polling_hurry(heap);
+}
+
+struct hak_heap *hak__request_heap_slow(void)
+{
+    struct hak_heap *heap = !hak__thread_has_exited() && hak__start() ? hak__thread_attach() : NULL;
+    if (heap != NULL && heap->id == 1 && hak_counted(&hak__arena_published.dirty) != 0)
+        note_freed_before(heap);
+    return heap;
+}
+
+static struct hak_samples *samples_of(struct hak_uheap *own) { return own != NULL ? &own->samples : NULL; }
+
+void *hak__request_sample(struct hak_uheap *own, size_t align, size_t n)
+{
+    struct hak_heap *heap = hak__profile_counts() ? hak__request_heap() : NULL;
+    bool without = n == 0 && hak__hardened.on;   /* blocks of no bytes stay inaccessible (harden/zero_size.h) */
+    if (heap == NULL || without || !hak__profile_due(heap, n))
+        return NULL;
+    if (own == NULL && (heap->mode & HAK_MODE_REDIRECTED) != 0)
+        own = heap->share.standard;
+    void *block = hak__profile_take(align <= HAK_ALIGN ? hak__class_of(n) : hak__aligned_class(align, n), n, samples_of(own));
+    hak__profile_poll(heap, hak__os->now_ms());   /* a thread whose requests all hit has no other occasion */
+    return block;
+}
+
+void hak__request_note(void *block, size_t n)
+{
+    struct hak_heap *heap = block != NULL && hak__profile_counts() ? hak__request_heap() : NULL;
+    if (heap != NULL)
+        hak__profile_note(heap, block, n, samples_of(hak__uheap_of(block)));
+}
+
+static size_t collect(void flush(struct hak_heap *))
+{
+    struct hak_heap *heap = hak__heap_current();
+    if ((heap->mode & HAK_MODE_SENTINEL) == 0 && hak__heap_lock(heap)) {
+        hak__uheap_leave(heap);
+        hak__heap_collect(heap);
+        flush(heap);
+        hak__heap_unlock(heap);
+    }
+    return hak__upkeep_step(hak__os->now_ms(), HAK_UPKEEP_ALL);
+}
+
+size_t hak__request_collect(void) { return collect(hak__cache_flush); }
+
+/* A few small blocks of other sizes stay: who is told that there is no memory needs some to say so, as an exception does. */
+static void flush_most(struct hak_heap *heap)
+{
+    hak__cache_leave(heap);
+    hak__cache_take_up(heap);   /* they are this thread's still */
+}
+
+/* What can be given up is a part of what is mapped, and a long request is not served for want of a little. */
+enum { RELIEF_SHARE = 16, RELIEF_TURNS = 32, RELIEF_MS = 100 };
+
+/* Changes when the thread, or any other in larger steps, has given something back. */
+static uint64_t relief_state(void)
+{
+    const struct hak_heap *heap = hak__heap_current();
+    bool has = (heap->mode & HAK_MODE_SENTINEL) == 0;
+    return hak_counted(&hak__arena_published.mapped) + (has ? hak_counted(&heap->polling.idle_bytes) : 0);
+}
+
+/* A program that goes on asking in vain is spared the walk mostly, and of threads that ask at once one walks. */
+void hak__request_relieve(size_t n)
+{
+    static hak_rare_data _Atomic uint64_t state_then, then_ms;
+    static hak_rare_data _Atomic uint32_t turns;
+    uint64_t now = hak__os->now_ms(), mapped = hak_counted(&hak__arena_published.mapped);
+    hak__upkeep_await();
+    if (mapped < n / RELIEF_SHARE || hak_counted(&hak__arena_published.mapped) < mapped)
+        return;
+    if (relief_state() == hak_load(&state_then, HAK_RELAXED) && now - hak_load(&then_ms, HAK_RELAXED) < RELIEF_MS
+        && hak_fetch_add(&turns, 1, HAK_RELAXED) % RELIEF_TURNS != 0)
+        return;
+    collect(flush_most);
+    hak_store(&then_ms, now, HAK_RELAXED);
+    hak_store(&state_then, relief_state(), HAK_RELAXED);
+}
+
+static void redirect(struct hak_heap *heap, bool away)
+{
+    hak__cache_redirect(heap, away);
+    hak__heap_unlock(heap);
+}
+
+struct hak_heap *hak__request_apart(void)
+{
+    struct hak_heap *heap = hak__heap_current();
+    if (hak_likely((heap->mode & HAK_MODE_REDIRECTED) == 0) || !hak__heap_lock(heap))
+        return NULL;
+    redirect(heap, false);
+    return heap;
+}
+
+void hak__request_apart_end(struct hak_heap *heap)
+{
+    if (heap != NULL && hak__heap_lock(heap))
+        redirect(heap, true);
+}
+
+void *hak__fail(int code)
+{
+    errno = code;
+    return NULL;
+}
+
+void *hak__no_memory(void) { return hak__fail(ENOMEM); }
+
+/* Huge blocks need no heap, but a thread that has one takes part in upkeep for them. */
+void hak__poll_huge(size_t given, size_t taken)
+{
+    struct hak_heap *heap = hak__heap_current();
+    hak__background_poll();
+    if ((heap->mode & HAK_MODE_SENTINEL) != 0)
+        return;
+    hak__heap_idle_more(heap, given);
+    hak__heap_idle_less(heap, taken);
+    hak__upkeep_poll_now(heap);
+}

@@ -1,0 +1,365 @@
+/* Life of a thread's heap: attach at the first slow path, drain and park when the thread ends, a shared heap for what
+ * its last destructors still do. Called by malloc_slow.c, kinds/ and init.c. */
+#include "process/thread.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "base/forked.h"
+#include "base/lock.h"
+#include "base/syscall.h"
+#include "cache/cache.h"
+#include "cache/outbox.h"
+#include "cache/quarantine.h"
+#include "cache/tune.h"
+#include "diag/options.h"
+#include "guard/check.h"
+#include "heap/heap.h"
+#include "userheap/userheap.h"
+#include "span/hardened.h"
+#include "upkeep/background.h"
+#include "upkeep/polling.h"
+#include "upkeep/step.h"
+
+/* The sentinel of a thread whose heap was parked: a copy of the other one. The first thread that ends makes it, so processes in
+ * which none does pay nothing. */
+static hak_rare_data struct hak_heap_front exited_sentinel;
+
+static pthread_key_t key;
+static _Atomic bool key_made;
+
+/* The heap of the process's first thread until the library's constructor runs: thread-local memory may be laid out anew
+ * after the first allocations (they can come from IFUNC resolvers), and the thread then finds its heap here. */
+static struct hak_heap *early_heap;
+
+static struct hak_lock exit_heap_mutex = HAK_LOCK_INIT(HAK_RANK_EXIT_HEAP);
+static struct hak_heap *exit_heap;
+
+static void set_current(const void *heap) { hak__thread_word = (intptr_t)((uintptr_t)heap - (uintptr_t)&hak__sentinel); }
+
+bool hak__thread_has_exited(void) { return (hak__heap_current()->mode & HAK_MODE_EXITED) != 0; }
+
+static void thread_ends(void *value);
+
+/* --- heaps of threads that are gone --------------------------------------------------------------------------------------- */
+
+enum { FREES_WITHOUT_HEAP = 16, ASKED_PER_CALL = 4, STEPS_PER_CALL = 64, HEAPS_SMALL = 16 };
+
+/* The thread's number, by which take_back asks later whether it has gone. A child of vfork() has other numbers in the same memory;
+ * take_back knows none of them. A process with few heaps does not ask for numbers: it has few to lose, and may have forbidden
+ * itself the call. */
+static void set_thread(struct hak_heap *heap)
+{
+    uint64_t thread = 0;
+    if (hak__heap_last_id() >= HEAPS_SMALL)
+        thread = (uint64_t)hak__syscall(SYS_getpid) << 32 | (uint32_t)hak__syscall(SYS_gettid);
+    hak_store(&heap->thread, thread, HAK_RELAXED);
+}
+
+static bool thread_is_gone(uint64_t thread)
+{
+    return thread >> 32 == (uint64_t)hak__syscall(SYS_getpid)
+           && hak__syscall(SYS_tgkill, thread >> 32, (uint32_t)thread, 0) == -ESRCH;
+}
+
+/* Caller holds the heap lock. */
+static void lay_aside(struct hak_heap *heap)
+{
+    if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))
+        hak__uheap_set_standard(heap, NULL, "malloc");
+    hak__uheap_leave(heap);
+    hak__heap_collect(heap);
+    hak__cache_leave(heap);
+    hak__cache_park(heap);
+    hak__assigned_let_go(heap);
+    hak_store(&heap->thread, 0, HAK_RELAXED);
+    heap->ending = false;
+}
+
+/* Parks a heap whose thread has gone as that would have done itself. Only sweepers and other callers of this lock such a heap; the one
+ * that still finds it so under the lock parks it. Returns whether it asked the kernel. */
+static bool take_back(struct hak_heap *heap)
+{
+    uint64_t thread = hak_load(&heap->thread, HAK_RELAXED);
+    if (thread == 0 || hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_ACTIVE)
+        return false;
+    if (!thread_is_gone(thread) || !hak__heap_try_lock(heap, HAK_OWNER))
+        return true;
+    bool still = hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_ACTIVE && hak_load(&heap->thread, HAK_RELAXED) == thread;
+    if (still)
+        lay_aside(heap);
+    hak__heap_unlock(heap);
+    if (still) {
+        hak__heap_park(heap);
+        hak__background_thread_ends();
+    }
+    return true;
+}
+
+/* Parks a few of the heaps whose threads ended without destructors, or got their heaps after those. It goes round: if every new
+ * thread leaves one, there are at most twice as many heaps as threads. A heap without a number does not count as asked, or a row
+ * of them would cause a new heap each time. */
+static void take_some_back(void)
+{
+    static _Atomic uint32_t hand;   /* two threads may look at the same heaps */
+    uint32_t id = hak_load(&hand, HAK_RELAXED), last = hak__heap_last_id();
+    for (uint32_t asked = 0, steps = 0; asked < ASKED_PER_CALL && steps < STEPS_PER_CALL; steps++) {
+        id = id < last ? id + 1 : 1;
+        asked += take_back(hak__heap_by_id(id));
+    }
+    hak_store(&hand, id, HAK_RELAXED);
+}
+
+/* Locked, as all that these give: a child forked before the heap is its thread's own parks none that another thread is about to have. */
+static struct hak_heap *take_up(void)
+{
+    struct hak_heap *heap = hak__heap_take_up();
+    if (heap != NULL || hak__heap_last_id() < HEAPS_SMALL)
+        return heap;
+    take_some_back();
+    return hak__heap_unpark();
+}
+
+static struct hak_heap *heap_open_new(struct hak_heap *heap)
+{
+    if (heap == NULL || !hak__heap_lock(heap))
+        return NULL;
+    if (hak__hardened.on)
+        hak__quarantine_open(heap);
+    hak__cache_open(heap, hak__cache_mode());
+    return heap;
+}
+
+/* Where all ids are taken, spare shares give theirs. */
+static struct hak_heap *heap_make(void)
+{
+    struct hak_heap *heap = hak__heap_new();
+    while (hak_unlikely(heap == NULL) && hak__shares_spare_id())
+        heap = hak__heap_new();
+    return heap_open_new(heap);
+}
+
+static struct hak_heap *obtain_heap(void)
+{
+    struct hak_heap *heap = take_up();
+    if (heap != NULL) {
+        hak__cache_take_up(heap);
+        hak__cache_unpark(heap);
+        heap->share.robust.generation = 0;
+        if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))   /* of a thread that a fork has left behind */
+            hak__cache_redirect(heap, false);
+        return heap;
+    }
+    heap = heap_make();
+    if (heap == NULL || hak_likely(!hak__common_add(heap)))
+        return heap;
+    hak__cache_park(heap);   /* it caches nothing, and belongs to no sum of those that do */
+    hak__heap_unlock(heap);
+    return heap_make();
+}
+
+/* --- a thread's beginning and end ------------------------------------------------------------------------------------------ */
+
+static bool key_exists(void) { return hak_load(&key_made, HAK_ACQUIRE); }   /* acquire: the key, too, is there */
+
+static bool is_first_thread(void) { return hak__syscall(SYS_gettid) == hak__syscall(SYS_getpid); }
+
+/* By the library's constructor; by a thread that is there before it, and shows that the C library is ready. */
+static bool make_key(void)
+{
+    hak__lock_acquire(&exit_heap_mutex);
+    if (!key_exists() && pthread_key_create(&key, thread_ends) == 0)
+        hak_store(&key_made, true, HAK_RELEASE);
+    hak__lock_release(&exit_heap_mutex);
+    return key_exists();
+}
+
+/* The heap that the calling thread has obtained is its own from now on. */
+static void become_owner(struct hak_heap *heap)
+{
+    set_thread(heap);
+    set_current(heap);
+    hak__heap_unlock(heap);
+}
+
+struct hak_heap *hak__thread_attach(void)
+{
+    hak__fork_check();
+    hak__lock_me();   /* may allocate */
+    struct hak_heap *heap = hak__heap_current();
+    if ((heap->mode & HAK_MODE_SENTINEL) == 0)
+        return heap;
+    if ((heap->mode & HAK_MODE_EXITED) != 0)
+        return NULL;
+    bool early = !key_exists(), first = early && is_first_thread();
+    bool again = first && early_heap != NULL;
+    if (again) {
+        heap = early_heap;
+        set_thread(heap);
+        set_current(heap);
+    } else {
+        heap = obtain_heap();
+        if (heap == NULL)
+            return NULL;
+        if (first)
+            early_heap = heap;
+        hak__background_thread_begins();
+        become_owner(heap);
+    }
+    hak__uheap_inherit(heap);
+    if (!early || (!first && make_key()))   /* may allocate, which is why the heap is current by now */
+        pthread_setspecific(key, heap);
+    return heap;
+}
+
+struct hak_heap *hak__thread_attach_to_free(void)
+{
+    hak__fork_check();
+    struct hak_heap *heap = hak__heap_current();
+    bool without = (heap->mode & HAK_MODE_SENTINEL) != 0 && ++hak__thread_notes.frees_without_heap < FREES_WITHOUT_HEAP;
+    return without ? NULL : hak__thread_attach();
+}
+
+static void use_exited_sentinel(void)
+{
+    hak__lock_acquire(&exit_heap_mutex);
+    if ((exited_sentinel.mode & HAK_MODE_EXITED) == 0) {
+        exited_sentinel = hak__sentinel;
+        exited_sentinel.mode |= HAK_MODE_EXITED;
+    }
+    hak__lock_release(&exit_heap_mutex);
+    set_current(&exited_sentinel);
+}
+
+/* The key's destructor. The value may be left from a former thread with the same stack, which got its heap after its last
+ * destructor: it counts only if it is this thread's current heap. The first call only asks for another one, so that other keys'
+ * destructors in this round still find the heap; the second one empties and parks it, and later requests use the exit heap. It does
+ * not wait for the last round, which a heap attached by a destructor might never see. */
+static void thread_ends(void *value)
+{
+    struct hak_heap *heap = value;
+    if (heap != hak__heap_current())
+        return;
+    heap->ending = !heap->ending;
+    if (heap->ending && pthread_setspecific(key, heap) == 0)
+        return;
+    if (!hak__heap_lock(heap)) {   /* the child that this is has had to leave it */
+        use_exited_sentinel();
+        return;
+    }
+    lay_aside(heap);
+    hak__heap_unlock(heap);
+    use_exited_sentinel();
+    hak__heap_park(heap);
+    hak__check_end("HAKMEM_CHECK, at a thread's end");
+    hak__background_thread_ends();
+}
+
+/* A process that has not allocated gets its heap with its first block, unless that block may have to be a sampled one. */
+void hak__thread_init(void)
+{
+    bool now = early_heap != NULL || hak__option(HAK_OPTION_sample_guards) != 0;
+    struct hak_heap *heap = now ? hak__thread_attach() : hak__heap_current();
+    if (make_key() && heap != NULL && (heap->mode & HAK_MODE_SENTINEL) == 0)
+        pthread_setspecific(key, heap);
+}
+
+/* The first heap's blocks are not hardened: they can be freed, but it serves no more. */
+static hak_cold void leave_early(void)
+{
+    hak__heap_lose(early_heap);
+    set_current(&hak__sentinel);
+    early_heap = obtain_heap();
+    if (early_heap != NULL)
+        become_owner(early_heap);
+}
+
+void hak__thread_reopen_early(void)
+{
+    if (early_heap != NULL)
+        hak__thread_attach();   /* it may have been lost from sight */
+    if (early_heap == NULL || early_heap != hak__heap_current() || !hak__heap_lock(early_heap))
+        return;
+    hak__cache_flush(early_heap);
+    if (!hak__hardened.on)
+        hak__cache_open(early_heap, hak__cache_mode());
+    if (hak__hardened.on)
+        leave_early();
+    else
+        hak__heap_unlock(early_heap);
+}
+
+struct hak_heap *hak__exit_heap_lock(void)
+{
+    hak__lock_acquire(&exit_heap_mutex);
+    if (exit_heap == NULL || !hak__heap_lock(exit_heap))   /* the second: this is a child that has had to give it up */
+        exit_heap = obtain_heap();
+    if (exit_heap == NULL)
+        exit_heap = heap_open_new(hak__heap_new_last());
+    struct hak_heap *heap = exit_heap;   /* another thread may change it once the lock is released */
+    if (heap == NULL)
+        hak__lock_release(&exit_heap_mutex);
+    return heap;
+}
+
+void hak__exit_heap_unlock(void)
+{
+    hak__heap_unlock(exit_heap);
+    hak__upkeep_poll(exit_heap);
+    hak__lock_release(&exit_heap_mutex);
+}
+
+bool hak__thread_fork_arrive(void)
+{
+    struct hak_heap *mine = hak__heap_current();
+    bool left = (mine->mode & HAK_MODE_SENTINEL) == 0 && hak_load(&mine->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE;
+    if (left)
+        set_current(&hak__sentinel);
+    return left;
+}
+
+bool hak__thread_fork_child(bool forker)
+{
+    struct hak_heap *mine = hak__heap_current();
+    hak__lock_fork_child(&exit_heap_mutex);
+    hak__uheap_fork_child();
+    hak__standards_fork_child(mine);
+    if (exit_heap != NULL && hak__heap_is_left(exit_heap)) {
+        hak__heap_lose(exit_heap);
+        exit_heap = NULL;
+    }
+    if (!forker) {
+        hak__background_fork_child(true);
+        return hak__heaps_fork_further();
+    }
+    if (early_heap != mine)
+        early_heap = NULL;   /* another thread's */
+    if (hak__lock_word_is_left(&mine->lock)) {
+        /* Another thread was collecting for this heap and left it half done: this thread begins anew. */
+        hak__heap_lose(mine);
+        set_current(&hak__sentinel);
+    }
+    if ((hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0)
+        set_thread(hak__heap_current());
+    hak__background_fork_child((hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0);
+    hak__common_fork_child();
+    hak__heaps_fork_child(mine, exit_heap);
+    return true;
+}
+
+/* --- the process's end ------------------------------------------------------------------------------------------------ */
+
+void hak__thread_settle(void)
+{
+    _Atomic uint32_t *mark = hak_peek(&hak__forked.mark);
+    if (hak__fork_alone() || mark == NULL || hak_load(mark, HAK_ACQUIRE) != HAK_FORK_REPAIRED)
+        return;
+    struct hak_heap *heap = hak__heap_current();
+    if ((heap->mode & HAK_MODE_SENTINEL) == 0 && hak__heap_try_lock(heap, HAK_OWNER)) {
+        hak__outbox_flush(heap, "free");
+        hak__heap_collect(heap);
+        hak__heap_unlock(heap);
+    }
+    hak__heaps_sweep(heap, 0, UINT32_MAX);
+}

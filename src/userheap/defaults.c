@@ -1,0 +1,78 @@
+/* Which heap a thread's plain requests go to. While it is one of one's own, the thread's bins are closed for the reason
+ * HAK_CLOSED_REDIRECTED, so every malloc comes to its slow half, which asks that heap (alloc.c); the fast path is what it is.
+ *
+ * own.standards = threads' heaps with share.standard == own, and 1 if new threads begin with it. A heap with any cannot end. */
+#include "cache/tune.h"
+#include "diag/report.h"
+#include "userheap/userheap.h"
+
+_Atomic(struct hak_uheap *) hak__uheap_inherited;
+
+static void standard_count(struct hak_uheap *own, const char *function)
+{
+    hak__uheap_expect(own, function);
+    hak__lock_acquire(&own->lock);
+    bool alive = hak__uheap_is_alive(own);
+    if (alive)
+        hak_fetch_add(&own->standards, 1, HAK_RELAXED);
+    hak__lock_release(&own->lock);
+    if (!alive)
+        hak__uheap_misuse(own, function);
+}
+
+struct hak_uheap *hak__uheap_set_standard(struct hak_heap *mine, struct hak_uheap *own, const char *function)
+{
+    struct hak_uheap *former = mine->share.standard;
+    if (own == former)
+        return former;
+    if (own != NULL)
+        standard_count(own, function);
+    mine->share.standard = own;
+    if ((own == NULL) != (former == NULL))
+        hak__cache_redirect(mine, own != NULL);
+    if (former != NULL)
+        hak_fetch_sub(&former->standards, 1, HAK_RELAXED);
+    return former;
+}
+
+struct hak_uheap *hak__uheap_set_inherited(struct hak_uheap *own, const char *function)
+{
+    if (own != NULL)
+        standard_count(own, function);
+    struct hak_uheap *former = hak_exchange(&hak__uheap_inherited, own, HAK_ACQ_REL);
+    if (former != NULL)
+        hak_fetch_sub(&former->standards, 1, HAK_RELAXED);
+    return former;
+}
+
+/* The heap that was set may be on its way out: then the thread begins without. */
+void hak__uheap_inherit(struct hak_heap *mine)
+{
+    struct hak_uheap *own = hak_load(&hak__uheap_inherited, HAK_ACQUIRE);
+    if (hak_likely(own == NULL))
+        return;
+    if (!hak__heap_lock(mine))
+        return;
+    hak__lock_acquire(&own->lock);
+    bool still = hak__uheap_is_alive(own) && hak_load(&hak__uheap_inherited, HAK_RELAXED) == own;
+    if (still)
+        hak_fetch_add(&own->standards, 1, HAK_RELAXED);
+    hak__lock_release(&own->lock);
+    if (still) {
+        mine->share.standard = own;
+        hak__cache_redirect(mine, true);
+    }
+    hak__heap_unlock(mine);
+}
+
+/* Threads that do not exist in the child have no standard heap there. */
+void hak__standards_fork_child(struct hak_heap *mine)
+{
+    for (struct hak_uheap *own = hak__uheap_next(NULL); own != NULL; own = hak__uheap_next(own)) {
+        bool my_own = (mine->mode & HAK_MODE_SENTINEL) == 0 && mine->share.standard == own;
+        hak_store(&own->standards, my_own + (hak_load(&hak__uheap_inherited, HAK_RELAXED) == own), HAK_RELAXED);
+    }
+    for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
+        if (hak__heap_by_id(id) != mine && hak__heap_by_id(id)->share.standard != NULL)   /* those given back have no memory */
+            hak__heap_by_id(id)->share.standard = NULL;
+}

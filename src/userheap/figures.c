@@ -1,0 +1,128 @@
+/* The contents of a heap of one's own: sums over its shares, and a walk over its blocks. */
+#include "cache/cache.h"
+#include "cache/quarantine.h"
+#include "harden/harden.h"
+#include "huge/huge.h"
+#include "userheap/userheap.h"
+
+static void add_share(struct hak_heap_figures *out, struct hak_heap *share)
+{
+    uint32_t waiting[HAK_CLASSES] = { 0 };
+    hak__quarantine_count(share, waiting);
+    for (uint32_t class = 0; class < HAK_CLASSES; class++) {
+        const struct hak_heap_class *of = &share->classes[class];
+        uint64_t size = hak__classes[class].size, cached = hak__cache_blocks(share, class) + waiting[class];
+        uint64_t out_of_spans = hak_counted(&of->refilled) - hak_counted(&of->drained) - hak_counted(&of->collected);
+        uint64_t live = out_of_spans > cached ? out_of_spans - cached : 0;
+        out->live_blocks += live;
+        out->live_bytes += live * size;
+        out->cached_bytes += cached * size;
+    }
+    out->slab_bytes += hak_counted(&share->counts.slabs) * HAK_SLAB_SIZE;
+    out->threads += hak_load(&share->share.user, HAK_RELAXED) != NULL;
+    out->shares++;
+}
+
+/* Under the heap's lock, so that no share comes or goes; threads that use theirs meanwhile make the figures those of no single
+ * moment. */
+void hak__uheap_figures(struct hak_uheap *own, struct hak_heap_figures *out, bool wait)
+{
+    *out = (struct hak_heap_figures){
+        .name = own->name, .serial = own->serial, .limit = hak_load(&own->account.limit, HAK_RELAXED),
+    };
+    bool held = !wait ? hak__lock_try(&own->lock) : (hak__lock_acquire(&own->lock), true);
+    for (struct hak_heap *share = held ? own->shares : NULL; share != NULL; share = share->share.next)
+        add_share(out, share);
+    if (held)
+        hak__lock_release(&own->lock);
+    out->limit = out->limit == SIZE_MAX ? 0 : out->limit;
+    out->used_bytes = hak_load(&own->account.used, HAK_RELAXED);
+    out->peak_bytes = hak_load(&own->account.peak, HAK_RELAXED);
+    out->refused = hak_load(&own->account.refused, HAK_RELAXED);
+    out->huge_blocks = hak_load(&own->huge_count, HAK_RELAXED);
+    out->huge_bytes = hak_load(&own->huge_bytes, HAK_RELAXED);
+    out->live_blocks += out->huge_blocks + hak_load(&own->samples.count, HAK_RELAXED);
+    out->live_bytes += out->huge_bytes + hak_load(&own->samples.bytes, HAK_RELAXED);
+}
+
+static size_t visit_usable(const struct hak_span *span, const void *block)
+{
+    size_t size = hak__classes[span->class].size;
+    return hak__hardened_at(hak__slab_of(block)) ? hak__harden_asked(block, span->class, hak__hardened.room[span->class]) : size;
+}
+
+/* How far a visit has come in a share: the slab of the span that it is in, plus one, and the next block there. No lock is held while
+ * the program's function runs, which may ask for memory; the block that it is given is in use, so its span stays, and its share. */
+struct visit_place {
+    uint32_t slab, index;
+};
+
+/* The next block of a share that is neither free nor about to be. */
+static char *next_live(const struct hak_heap *share, struct visit_place *at)
+{
+    uint32_t slab = at->slab != 0 ? at->slab : share->share.first_span;
+    for (; slab != 0; slab = hak__spans[slab - 1].next_owned, at->index = 0) {
+        const struct hak_span *span = &hak__spans[slab - 1];
+        hak_assert(at->index <= span->frontier, "the span of a block in use stays as it is during a visit");
+        for (uint32_t i = at->index; i < span->frontier; i++)
+            if (span->blocks == 1 || (span->free[i / 64] >> i % 64 & 1) == 0) {
+                *at = (struct visit_place){ slab, i + 1 };
+                return hak__span_start(span) + i * hak__classes[span->class].size;
+            }
+    }
+    return NULL;
+}
+
+/* Cached blocks go back to the spans first, so that all others are in the program's hands. A share that a fork has found half changed
+ * has none: what it has is not known. */
+static char *next_block(struct hak_heap *share, struct visit_place *at, size_t *size)
+{
+    if (!hak__heap_lock(share))
+        return NULL;
+    if (at->slab == 0)
+        hak__cache_flush(share);
+    char *block = next_live(share, at);
+    if (block != NULL)
+        *size = visit_usable(&hak__spans[at->slab - 1], block);
+    hak__heap_unlock(share);
+    return block;
+}
+
+static int visit_share(struct hak_heap *share, hak_heap_visitor *visit, void *argument)
+{
+    struct visit_place at = { 0, 0 };
+    size_t size = 0;
+    int stop = 0;
+    for (char *block; stop == 0 && (block = next_block(share, &at, &size)) != NULL;)
+        stop = visit(block, size, argument);
+    return stop;
+}
+
+static struct hak_heap *first_share(struct hak_uheap *own)
+{
+    hak__lock_acquire(&own->lock);
+    struct hak_heap *share = own->shares;
+    hak__lock_release(&own->lock);
+    return share;
+}
+
+/* The slab of the next huge block, plus one; the first with 0. */
+static uint32_t next_huge(struct hak_uheap *own, uint32_t slab)
+{
+    hak__lock_acquire(&own->lock);
+    slab = slab == 0 ? own->first_huge : hak__spans[slab - 1].next_owned;
+    hak__lock_release(&own->lock);
+    return slab;
+}
+
+int hak__uheap_visit(struct hak_uheap *own, hak_heap_visitor *visit, void *argument)
+{
+    int stop = hak__samples_visit(&own->samples, visit, argument);
+    for (struct hak_heap *share = first_share(own); share != NULL && stop == 0; share = share->share.next)
+        stop = visit_share(share, visit, argument);
+    for (uint32_t slab = 0; stop == 0 && (slab = next_huge(own, slab)) != 0;) {
+        void *block = hak__slab_start(slab - 1);
+        stop = visit(block, hak__hardened.on ? hak__harden_huge_size(block, "hak_heap_visit") : hak__huge_usable(block), argument);
+    }
+    return stop;
+}

@@ -1,0 +1,210 @@
+/* Heaps in memory that the caller brings. Everything of such a heap lies in its region, and says where something is by numbers of
+ * units, so the region may be mapped at several addresses; no call to the system is made for its memory. Called by src/entry/heap_api.c.
+ *
+ *   header | a hak_region_unit per unit | a bit per unit: a run begins there | bits of blocks | units ...
+ *   ^ the handle                                                                              ^ first
+ *
+ * The units before `frontier` are a chain of runs: free ones, slabs of blocks of one size class, single large blocks. What comes
+ * after has never been touched, so a large region costs nothing before it is used.
+ *
+ * A slab's bits, a word per 64 blocks, say which blocks are allocated. They lie where the bits of the slab's first units are.
+ *
+ * One lock guards all (os/robust.h). Its holder may die at any point: each change takes effect by one store, of a run's state, the
+ * frontier, or a word of bits, before and after which the chain is whole. Whatever else there is follows from these
+ * (region_repair.c), and the next holder makes it anew.
+ *
+ * Invariants, checked by hak__region_is_valid:
+ *   1. the runs' units add up to `frontier`; no two free runs are neighbours, and none ends at the frontier
+ *   2. begins[u] == 1 <=> a run begins at u, for u < known; frontier <= known
+ *   3. a free run of n units: in the list of region_bin(n); the last unit's `before` == n
+ *   4. slab: free == blocks - set bits; it is in its class's list <=> free != 0; if free == blocks,
+ *      it is alone there */
+#pragma once
+
+#include "hakmem.h"
+#include "os/robust.h"
+#include "size/size.h"
+
+#define HAK_REGION_LEAST ((size_t)64 << 10)
+#define HAK_REGION_ALIGN 64u                     /* of the handle */
+#define HAK_REGION_ALIVE 0x6b61686e776f0003ull   /* the handle's first word; HAK_OWN_GONE (own.h) when it has ended */
+#define HAK_REGION_PAGE ((size_t)4 << 10)        /* what every mapping of a shared region is a multiple of */
+
+enum { HAK_REGION_BINS = 128, HAK_REGION_SLAB_UNITS = 16, HAK_REGION_NAME = 48 };
+
+enum hak_region_kind { HAK_RUN_NONE, HAK_RUN_FREE, HAK_RUN_SLAB, HAK_RUN_LARGE };
+
+/* The first unit of a run says what it is. Links are numbers of units plus one; 0: none. */
+struct hak_region_unit {
+    _Atomic uint64_t state;   /* units << 16 | class << 8 | enum hak_region_kind */
+    uint32_t next, prev;      /* of a free run: in its bin; of a slab with free blocks: in its class's list */
+    uint32_t free;            /* of a slab: its free blocks */
+    uint32_t before;          /* of a free run's last unit: the run's units; of a slab's first: no free block in words before it */
+};
+
+struct hak_region_class {
+    uint32_t first;           /* slabs with free blocks */
+    uint16_t blocks;          /* in a slab */
+    uint16_t units;           /* of a slab; 0: there are none, its blocks are large */
+};
+
+struct hak_region {
+    _Atomic uint64_t magic;
+    size_t size;              /* of the region, from here */
+    uint32_t version, flags;  /* HAK_HEAP_... */
+    struct hak_robust lock;
+    uint32_t unit_shift, units;
+    size_t begins, bits, first;   /* offsets of the parts */
+    _Atomic uint32_t frontier;
+    uint32_t known;           /* units up to which `begins` has been set */
+    uint64_t bins_used[HAK_REGION_BINS / 64];
+    uint32_t bins[HAK_REGION_BINS];
+    struct hak_region_class classes[HAK_CLASSES];
+    hak_heap_pressure *pressure;
+    void *argument;
+    /* Written under the lock, read by statistics without it. */
+    _Atomic uint64_t limit;   /* bytes of units; UINT64_MAX: none */
+    hak_counter refused, peak_bytes;
+    hak_counter slab_units, large_units, large_count, live_blocks, live_bytes;
+    char name[HAK_REGION_NAME];
+    struct hak_region_unit unit[];
+};
+
+/* --- runs of units (region_units.c); the lock is held ------------------------------------------------------------- */
+
+hak_inline uint64_t hak__run_state(enum hak_region_kind kind, uint32_t class, uint32_t units)
+{
+    return (uint64_t)units << 16 | class << 8 | kind;
+}
+hak_inline enum hak_region_kind hak__run_kind(uint64_t state) { return (enum hak_region_kind)(state & 0xff); }
+hak_inline uint32_t hak__run_class(uint64_t state) { return state >> 8 & 0xff; }
+hak_inline uint32_t hak__run_units(uint64_t state) { return (uint32_t)(state >> 16); }
+hak_inline uint64_t hak__run_at(const struct hak_region *region, uint32_t unit)
+{
+    return hak_load(&region->unit[unit].state, HAK_RELAXED);
+}
+/* release: a process that dies has made its stores in this order, as the one that repairs the heap sees them. */
+hak_inline void hak__run_set(struct hak_region *region, uint32_t unit, uint64_t state)
+{
+    hak_store(&region->unit[unit].state, state, HAK_RELEASE);
+}
+
+hak_inline size_t hak__region_unit_bytes(const struct hak_region *region) { return (size_t)1 << region->unit_shift; }
+hak_inline size_t hak__region_used(const struct hak_region *region)
+{
+    return (hak_counted(&region->slab_units) + hak_counted(&region->large_units)) << region->unit_shift;
+}
+hak_inline char *hak__region_unit_start(const struct hak_region *region, uint32_t unit)
+{
+    return (char *)(uintptr_t)region + region->first + ((size_t)unit << region->unit_shift);
+}
+hak_inline _Atomic uint64_t *hak__region_bits(const struct hak_region *region, uint32_t unit)
+{
+    size_t words_shift = region->unit_shift - 10;   /* a bit for each 16 bytes */
+    return (_Atomic uint64_t *)((char *)(uintptr_t)region + region->bits) + ((size_t)unit << words_shift);
+}
+/* A run joins or leaves a list that begins at *first: a bin's, or a class's. */
+hak_inline void hak__run_link(struct hak_region *region, uint32_t *first, uint32_t unit)
+{
+    region->unit[unit].prev = 0;
+    region->unit[unit].next = *first;
+    if (*first != 0)
+        region->unit[*first - 1].prev = unit + 1;
+    *first = unit + 1;
+}
+hak_inline void hak__run_unlink(struct hak_region *region, uint32_t *first, uint32_t unit)
+{
+    const struct hak_region_unit *run = &region->unit[unit];
+    *(run->prev != 0 ? &region->unit[run->prev - 1].next : first) = run->next;
+    if (run->next != 0)
+        region->unit[run->next - 1].prev = run->prev;
+}
+
+uint32_t hak__region_bin(uint32_t units);
+void hak__region_bin_add(struct hak_region *region, uint32_t unit, uint32_t units);
+
+/* The unit at which the run begins that covers this one; looks back `most` units at most. UINT32_MAX: none found. */
+uint32_t hak__run_start(const struct hak_region *region, uint32_t unit, uint32_t most);
+void hak__run_begins(struct hak_region *region, uint32_t unit, bool begins);
+void hak__run_know(struct hak_region *region, uint32_t units);   /* `begins` is set up to there */
+
+/* Takes a run whose start is a multiple of `align`, and makes it a large block. UINT32_MAX: there is none. */
+uint32_t hak__run_take(struct hak_region *region, uint32_t units, size_t align);
+void hak__run_give(struct hak_region *region, uint32_t unit);
+/* Makes a large run longer or shorter where it is; false: what follows is not free. */
+bool hak__run_resize(struct hak_region *region, uint32_t unit, uint32_t units);
+
+/* --- blocks (region_blocks.c); the lock is held ------------------------------------------------------------------- */
+
+void hak__region_plan_slabs(struct hak_region *region);
+void *hak__region_take(struct hak_region *region, size_t align, size_t n);
+
+/* The answer to whether a block begins at p: why_not is NULL if so. */
+struct hak_region_block {
+    uint32_t unit, index, class;   /* class: HAK_CLASSES for a large one */
+    size_t size;
+    const char *why_not;
+    bool freed;                    /* a block of a slab that is free */
+};
+struct hak_region_block hak__region_find(const struct hak_region *region, const void *p);
+void hak__region_give(struct hak_region *region, const struct hak_region_block *block);
+bool hak__region_resize(struct hak_region *region, const struct hak_region_block *block, size_t n);
+int hak__region_visit_blocks(struct hak_region *region, hak_heap_visitor *visit, void *argument);
+uint32_t hak__region_slab_words(const struct hak_region_class *class);
+hak_inline uint64_t hak__region_no_blocks(const struct hak_region_class *class)   /* in the last word: bits beyond the last block */
+{
+    return class->blocks % 64 == 0 ? 0 : ~hak_ones64(class->blocks % 64);
+}
+
+/* --- repair (region_repair.c); the lock is held ------------------------------------------------------------------- */
+
+/* Makes anew what follows from the chain and the bits. False: the chain is broken. */
+hak_cold bool hak__region_repair(struct hak_region *region);
+hak_cold bool hak__region_is_valid(const struct hak_region *region);
+
+/* --- which regions this process has (region.c) ------------------------------------------------------------------- */
+
+/* size == 0: the row is free. Rows change under a lock; readers take none and read the size twice. */
+struct hak_region_row {
+    _Atomic uintptr_t start;
+    _Atomic size_t size;
+    _Atomic uint64_t serial;
+};
+enum { HAK_REGIONS_MOST = 64 };
+extern struct hak_region_row hak__region_rows[HAK_REGIONS_MOST];
+
+/* --- heaps (region.c) --------------------------------------------------------------------------------------------- */
+
+hak_inline bool hak__is_region(const void *handle)
+{
+    return hak_load(&((const struct hak_region *)handle)->magic, HAK_ACQUIRE) == HAK_REGION_ALIVE;
+}
+
+/* 0 or an errno code. */
+int hak__region_new(const struct hak_heap_options *options, struct hak_region **out);
+int hak__region_attach(void *start, size_t size, struct hak_region **out);
+void hak__region_detach(struct hak_region *region);
+void hak__region_destroy(struct hak_region *region, const char *function);
+void hak__region_reset(struct hak_region *region, const char *function);
+
+/* NULL: there is no room, and its callback does not help. */
+void *hak__region_alloc(struct hak_region *region, size_t align, size_t n, const char *function);
+void hak__region_end(struct hak_region *region, void *p, const char *function);
+void *hak__region_realloc(struct hak_region *region, void *p, size_t n, const char *function);
+size_t hak__region_usable(struct hak_region *region, const void *p, const char *function);
+void hak__region_set_limit(struct hak_region *region, size_t limit, const char *function);
+void hak__region_figures(struct hak_region *region, struct hak_heap_figures *out, const char *function);
+
+/* The heaps that this process has made or attached, one after another: from row *i on. Without a lock: the figures may be those of
+ * no single moment. False: that was the last. */
+bool hak__region_next_figures(uint32_t *i, struct hak_heap_figures *out);
+
+/* One after another, those of the rows; NULL is before the first and after the last. */
+struct hak_region *hak__region_after(const struct hak_region *region);
+
+/* Whether a block of the heap begins at p. */
+bool hak__region_has(struct hak_region *region, const void *p, const char *function);
+
+/* The heap made or attached in this process in whose region p lies; NULL: none. */
+struct hak_region *hak__region_of(const void *p);
+hak_cold void hak__region_fork_child(void);

@@ -1,0 +1,308 @@
+/* The blocks of a region: small ones in slabs by the library's size classes, others in runs of their own. See region.h. */
+#include "userheap/region.h"
+
+enum { SLAB_BLOCKS_LEAST = 4 };
+
+/* --- slabs -------------------------------------------------------------------------------------------------------- */
+
+/* The shortest slab that leaves at most an eighth of itself unused. A class whose slab would be too long has none. */
+static void region_plan_slab(const struct hak_region *region, uint32_t index, struct hak_region_class *out)
+{
+    const struct hak_class *class = &hak__classes[index];
+    size_t unit = hak__region_unit_bytes(region), most = (size_t)class->slabs << HAK_SLAB_SHIFT;
+    if (class->size > 2 * unit || class->size > HAK_MID_MAX)
+        return;
+    for (uint32_t units = 1; units <= HAK_REGION_SLAB_UNITS && units * unit <= most; units++) {
+        size_t bytes = units * unit, blocks = hak_min(bytes / class->size, class->blocks);
+        if (blocks >= SLAB_BLOCKS_LEAST && bytes - blocks * class->size <= bytes / 8) {
+            out->units = (uint16_t)units;
+            out->blocks = (uint16_t)blocks;
+            return;
+        }
+    }
+}
+
+void hak__region_plan_slabs(struct hak_region *region)
+{
+    for (uint32_t index = 0; index < HAK_CLASSES; index++)
+        region_plan_slab(region, index, &region->classes[index]);
+}
+
+uint32_t hak__region_slab_words(const struct hak_region_class *class) { return (uint32_t)hak_div_up(class->blocks, 64); }
+
+/* --- room --------------------------------------------------------------------------------------------------------- */
+
+static bool region_limit_allows(const struct hak_region *region, size_t units)
+{
+    size_t used = hak__region_used(region), bytes = units << region->unit_shift;
+    uint64_t limit = hak_load(&region->limit, HAK_RELAXED);
+    return used <= limit && bytes <= limit - used;
+}
+
+static void region_note_peak(struct hak_region *region)
+{
+    if (hak__region_used(region) > hak_counted(&region->peak_bytes))
+        hak_store(&region->peak_bytes, hak__region_used(region), HAK_RELAXED);
+}
+
+static void region_slab_end(struct hak_region *region, uint32_t class, uint32_t unit)
+{
+    hak__run_unlink(region, &region->classes[class].first, unit);
+    hak_count(&region->slab_units, -(uint64_t)region->classes[class].units);
+    hak__run_give(region, unit);
+}
+
+/* A slab without blocks stays while it is alone in its class's list. Whether there was one. */
+static bool region_end_empty_slab(struct hak_region *region, uint32_t class)
+{
+    uint32_t first = region->classes[class].first;
+    if (first == 0 || region->unit[first - 1].free != region->classes[class].blocks)
+        return false;
+    region_slab_end(region, class, first - 1);
+    return true;
+}
+
+static bool region_end_empty_slabs(struct hak_region *region)
+{
+    bool any = false;
+    for (uint32_t class = 0; class < HAK_CLASSES; class++)
+        any |= region_end_empty_slab(region, class);
+    return any;
+}
+
+static uint32_t region_units_take(struct hak_region *region, size_t units, size_t align)
+{
+    if (units > region->units)
+        return UINT32_MAX;
+    uint32_t unit = region_limit_allows(region, units) ? hak__run_take(region, (uint32_t)units, align) : UINT32_MAX;
+    if (unit == UINT32_MAX && region_end_empty_slabs(region) && region_limit_allows(region, units))
+        unit = hak__run_take(region, (uint32_t)units, align);
+    return unit;
+}
+
+/* --- taking ------------------------------------------------------------------------------------------------------- */
+
+/* The run is one large block until its bits are ready. */
+static uint32_t region_slab_begin(struct hak_region *region, uint32_t class)
+{
+    const struct hak_region_class *of = &region->classes[class];
+    uint32_t unit = region_units_take(region, of->units, HAK_ALIGN), last = hak__region_slab_words(of) - 1;
+    if (unit == UINT32_MAX)
+        return UINT32_MAX;
+    _Atomic uint64_t *bits = hak__region_bits(region, unit);
+    for (uint32_t word = 0; word <= last; word++)
+        hak_store(&bits[word], word == last ? hak__region_no_blocks(of) : 0, HAK_RELAXED);
+    region->unit[unit].free = of->blocks;
+    region->unit[unit].before = 0;
+    hak__run_set(region, unit, hak__run_state(HAK_RUN_SLAB, class, of->units));
+    hak__run_link(region, &region->classes[class].first, unit);
+    hak_count(&region->slab_units, of->units);
+    region_note_peak(region);
+    return unit;
+}
+
+static void *region_slab_take(struct hak_region *region, uint32_t class, uint32_t unit)
+{
+    struct hak_region_unit *slab = &region->unit[unit];
+    _Atomic uint64_t *bits = hak__region_bits(region, unit);
+    uint32_t word = slab->before;
+    while (hak_load(&bits[word], HAK_RELAXED) == ~0ull)
+        word++;
+    uint64_t old = hak_load(&bits[word], HAK_RELAXED);
+    uint32_t bit = hak_ctz64(~old), index = word * 64 + bit;
+    slab->before = word;
+    hak_store(&bits[word], old | 1ull << bit, HAK_RELEASE);   /* as in hak__run_set */
+    if (--slab->free == 0)
+        hak__run_unlink(region, &region->classes[class].first, unit);
+    hak_count(&region->live_blocks, 1);
+    hak_count(&region->live_bytes, hak__classes[class].size);
+    return hak__region_unit_start(region, unit) + (size_t)index * hak__classes[class].size;
+}
+
+static void *region_large_take(struct hak_region *region, size_t align, size_t n)
+{
+    size_t units = hak_max(1, (n >> region->unit_shift) + ((n & (hak__region_unit_bytes(region) - 1)) != 0));
+    uint32_t unit = region_units_take(region, units, align);
+    if (unit == UINT32_MAX)
+        return NULL;
+    hak_count(&region->large_units, units);
+    hak_count(&region->large_count, 1);
+    hak_count(&region->live_blocks, 1);
+    hak_count(&region->live_bytes, units << region->unit_shift);
+    region_note_peak(region);
+    return hak__region_unit_start(region, unit);
+}
+
+/* The smallest class that has slabs and whose blocks are aligned; HAK_CLASSES: none. Units lie at multiples of their own size and
+ * of a page's, whichever is less. */
+static uint32_t region_class_for(const struct hak_region *region, size_t align, size_t n)
+{
+    if (n > HAK_MID_MAX || align > hak_min(hak__region_unit_bytes(region), HAK_REGION_PAGE))
+        return HAK_CLASSES;
+    uint32_t class = hak__class_of(n);
+    while (class < HAK_CLASSES && region->classes[class].units != 0 && hak__classes[class].size % align != 0)
+        class++;
+    return class < HAK_CLASSES && region->classes[class].units != 0 ? class : HAK_CLASSES;
+}
+
+void *hak__region_take(struct hak_region *region, size_t align, size_t n)
+{
+    uint32_t class = region_class_for(region, align, n);
+    void *block = NULL;
+    if (class < HAK_CLASSES) {
+        uint32_t first = region->classes[class].first;
+        uint32_t unit = hak_likely(first != 0) ? first - 1 : region_slab_begin(region, class);
+        if (hak_likely(unit != UINT32_MAX))
+            return region_slab_take(region, class, unit);
+    }
+    block = region_large_take(region, align, n);   /* where there is no room for a slab, for one block there may be */
+    hak_count(&region->refused, block == NULL);
+    return block;
+}
+
+/* --- finding and giving ------------------------------------------------------------------------------------------- */
+
+static const char region_begins_none[] = "not the start of a block", region_is_free[] = "no block is here, or it was freed before";
+
+static void region_find_in_slab(const struct hak_region *region, uint32_t unit, uint64_t state, size_t offset,
+                                struct hak_region_block *out)
+{
+    uint32_t index = hak__run_class(state);
+    const struct hak_class *class = &hak__classes[index];
+    struct hak_place place = hak__place_of(class->reciprocal, offset);
+    if (!hak__place_is_block(place, class->reciprocal, region->classes[index].blocks)) {
+        out->why_not = region_begins_none;
+        return;
+    }
+    *out = (struct hak_region_block){ unit, (uint32_t)place.index, index, class->size, NULL, false };
+    uint64_t bits = hak_load(&hak__region_bits(region, unit)[out->index / 64], HAK_RELAXED);
+    out->freed = (bits >> out->index % 64 & 1) == 0;
+    if (out->freed)
+        out->why_not = "this block is free";
+}
+
+/* Only who is about to end the program looks back further than a slab is long. */
+static const char *region_why_none(const struct hak_region *region, uint32_t unit)
+{
+    uint32_t start = hak__run_start(region, unit, region->units);
+    bool large = start != UINT32_MAX && hak__run_kind(hak__run_at(region, start)) == HAK_RUN_LARGE;
+    return large ? region_begins_none : region_is_free;
+}
+
+struct hak_region_block hak__region_find(const struct hak_region *region, const void *p)
+{
+    struct hak_region_block out = { 0, 0, HAK_CLASSES, 0, region_begins_none, false };
+    size_t offset = (uintptr_t)p - (uintptr_t)hak__region_unit_start(region, 0);
+    if ((uintptr_t)p < (uintptr_t)hak__region_unit_start(region, 0))
+        return out;
+    if (offset >> region->unit_shift >= hak_load(&region->frontier, HAK_RELAXED)) {
+        out.why_not = region_is_free;
+        return out;
+    }
+    uint32_t unit = (uint32_t)(offset >> region->unit_shift), start = hak__run_start(region, unit, HAK_REGION_SLAB_UNITS);
+    uint64_t state = start == UINT32_MAX ? 0 : hak__run_at(region, start);
+    if (hak__run_kind(state) == HAK_RUN_SLAB) {
+        region_find_in_slab(region, start, state, offset - ((size_t)start << region->unit_shift), &out);
+    } else if (hak__run_kind(state) == HAK_RUN_LARGE && offset == (size_t)start << region->unit_shift) {
+        size_t bytes = (size_t)hak__run_units(state) << region->unit_shift;
+        out = (struct hak_region_block){ start, 0, HAK_CLASSES, bytes, NULL, false };
+    } else {
+        out.why_not = region_why_none(region, unit);
+    }
+    return out;
+}
+
+static void region_large_give(struct hak_region *region, const struct hak_region_block *block)
+{
+    hak_count(&region->large_units, -(uint64_t)(block->size >> region->unit_shift));
+    hak_count(&region->large_count, -UINT64_C(1));
+    hak__run_give(region, block->unit);
+}
+
+static void region_slab_give(struct hak_region *region, const struct hak_region_block *block)
+{
+    struct hak_region_unit *slab = &region->unit[block->unit];
+    const struct hak_region_class *of = &region->classes[block->class];
+    _Atomic uint64_t *bits = hak__region_bits(region, block->unit);
+    uint32_t word = block->index / 64;
+    uint64_t bit = 1ull << block->index % 64;
+    hak_store(&bits[word], hak_load(&bits[word], HAK_RELAXED) & ~bit, HAK_RELEASE);   /* as in hak__run_set */
+    slab->before = (uint32_t)hak_min(slab->before, word);
+    if (slab->free++ == 0) {
+        region_end_empty_slab(region, block->class);
+        slab->before = word;
+        hak__run_link(region, &region->classes[block->class].first, block->unit);
+    }
+    bool only = of->first == block->unit + 1 && slab->next == 0;
+    if (slab->free == of->blocks && !only)
+        region_slab_end(region, block->class, block->unit);
+}
+
+void hak__region_give(struct hak_region *region, const struct hak_region_block *block)
+{
+    hak_count(&region->live_blocks, -UINT64_C(1));
+    hak_count(&region->live_bytes, -(uint64_t)block->size);
+    if (block->class < HAK_CLASSES)
+        region_slab_give(region, block);
+    else
+        region_large_give(region, block);
+}
+
+/* --- resizing ----------------------------------------------------------------------------------------------------- */
+
+/* A large block becomes as long as it should be, if what follows allows it. */
+static bool region_large_resize(struct hak_region *region, const struct hak_region_block *block, size_t n)
+{
+    size_t have = block->size >> region->unit_shift, units = hak_div_up(n, hak__region_unit_bytes(region));
+    if (units > region->units || (units > have && !region_limit_allows(region, units - have))
+        || !hak__run_resize(region, block->unit, (uint32_t)units))
+        return false;
+    hak_count(&region->large_units, units - have);
+    hak_count(&region->live_bytes, (units - have) << region->unit_shift);
+    region_note_peak(region);
+    return true;
+}
+
+bool hak__region_resize(struct hak_region *region, const struct hak_region_block *block, size_t n)
+{
+    bool fits = n <= block->size && n >= block->size / 2;
+    if (block->class < HAK_CLASSES)
+        return fits;
+    if (region_class_for(region, HAK_ALIGN, n) < HAK_CLASSES)
+        return fits;
+    return region_large_resize(region, block, n);
+}
+
+/* --- visiting ----------------------------------------------------------------------------------------------------- */
+
+static int region_visit_slab(struct hak_region *region, uint32_t unit, uint32_t class, hak_heap_visitor *visit, void *argument)
+{
+    const struct hak_region_class *of = &region->classes[class];
+    char *start = hak__region_unit_start(region, unit);
+    for (uint32_t index = 0; index < of->blocks; index++) {
+        uint64_t bits = hak_load(&hak__region_bits(region, unit)[index / 64], HAK_RELAXED);
+        int result = 0;
+        if ((bits >> index % 64 & 1) != 0)
+            result = visit(start + (size_t)index * hak__classes[class].size, hak__classes[class].size, argument);
+        if (result != 0)
+            return result;
+    }
+    return 0;
+}
+
+int hak__region_visit_blocks(struct hak_region *region, hak_heap_visitor *visit, void *argument)
+{
+    uint32_t frontier = hak_load(&region->frontier, HAK_RELAXED);
+    for (uint32_t unit = 0, units; unit < frontier; unit += units) {
+        uint64_t state = hak__run_at(region, unit);
+        int result = 0;
+        units = hak__run_units(state);
+        if (hak__run_kind(state) == HAK_RUN_SLAB)
+            result = region_visit_slab(region, unit, hak__run_class(state), visit, argument);
+        else if (hak__run_kind(state) == HAK_RUN_LARGE)
+            result = visit(hak__region_unit_start(region, unit), (size_t)units << region->unit_shift, argument);
+        if (result != 0)
+            return result;
+    }
+    return 0;
+}

@@ -1,0 +1,491 @@
+/* The shares of heaps of one's own: who has them, and how they end. See own.h. */
+#include <string.h>
+
+#include "arena/arena.h"
+#include "arena/mapping.h"
+#include "base/assert.h"
+#include "cache/cache.h"
+#include "cache/large_cache.h"
+#include "cache/outbox.h"
+#include "cache/quarantine.h"
+#include "cache/tune.h"
+#include "diag/options.h"
+#include "diag/report.h"
+#include "heap/spans.h"
+#include "userheap/userheap.h"
+#include "span/hardened.h"
+#include "span/pool.h"
+#include "span/shield.h"
+
+/* Shares of no heap and no thread wait for the next one. The first goes on with the counters of those that are given back. */
+enum { SPARE_MOST = 16 };
+static struct hak_lock spare_lock = HAK_LOCK_INIT(HAK_RANK_SPARE);
+static struct hak_heap *spare_shares;
+static uint32_t spare_count;
+
+/* --- a share begins ---------------------------------------------------------------------------------------------------- */
+
+/* The spare lock is held, here and below. */
+static void spare_push(struct hak_heap *share)
+{
+    share->share.next = spare_shares;
+    spare_shares = share;
+    spare_count++;
+}
+
+static struct hak_heap *spare_pop(void)
+{
+    struct hak_heap *share = spare_shares;
+    if (share != NULL) {
+        spare_shares = share->share.next;
+        spare_count--;
+    }
+    return share;
+}
+
+/* Locks two of them, which others enter only for a moment; false: one is not to be had now. */
+static bool spare_lock_both(struct hak_heap *one, struct hak_heap *other)
+{
+    if (!hak__heap_try_lock(one, HAK_OWNER))
+        return false;
+    if (hak__heap_try_lock(other, HAK_OWNER))
+        return true;
+    hak__heap_unlock(one);
+    return false;
+}
+
+/* Gives one back if there are more than `most`. */
+static bool spare_shrink(uint32_t most)
+{
+    if (spare_count <= most || spare_shares->share.next == NULL)
+        return false;
+    struct hak_heap *share = spare_pop(), *heir = spare_shares;
+    bool locked = spare_lock_both(share, heir), gone = locked && hak__heap_give_back(share, heir);
+    if (locked)
+        hak__heap_unlock(heir);
+    if (locked && !gone)
+        hak__heap_unlock(share);
+    if (!gone)
+        spare_push(share);
+    return gone;
+}
+
+static struct hak_heap *spare_take(void)
+{
+    hak__lock_acquire(&spare_lock);
+    struct hak_heap *share = spare_pop();
+    hak__lock_release(&spare_lock);
+    return share;
+}
+
+void hak__share_retire(struct hak_heap *share)
+{
+    hak_assert(hak_peek(&share->own) == NULL && hak_load(&share->share.user, HAK_RELAXED) == NULL, "a spare share is nobody's");
+    if (!hak__heap_lock(share))
+        return;
+    if (share->budget.in_process)
+        hak__cache_park(share);
+    hak__heap_unlock(share);
+    hak__lock_acquire(&spare_lock);
+    spare_push(share);
+    spare_shrink(SPARE_MOST);
+    hak__lock_release(&spare_lock);
+}
+
+bool hak__shares_spare_id(void)
+{
+    hak__lock_acquire(&spare_lock);
+    bool gone = spare_shrink(1);
+    hak__lock_release(&spare_lock);
+    return gone;
+}
+
+/* It takes no part in what threads' heaps do for one another: no blocks of common heaps, no place among the parked ones. Locked, so that
+ * no child takes it for a thread's. */
+static struct hak_heap *share_new(void)
+{
+    struct hak_heap *share = hak__heap_new();
+    if (share == NULL || !hak__heap_try_lock(share, HAK_SWEEPER))
+        return NULL;
+    share->tag = hak__owner_word(share->id, 0) | HAK_CLASS_OFFSET_OWN;
+    hak__cache_open(share, hak__cache_mode());
+    for (uint32_t class = 0; class < HAK_CLASSES; class++)
+        share->classes[class].common_left = 0;
+    hak__cache_park(share);
+    hak_store(&share->state, HAK_HEAP_SHARE, HAK_RELEASE);
+    hak__heap_unlock(share);
+    return share;
+}
+
+/* --- the thread's list ---------------------------------------------------------------------------------------------------- */
+
+static void share_choose(struct hak_heap *mine, struct hak_heap *share)
+{
+    mine->to_share = share == NULL ? 0 : (char *)share - (char *)mine;
+    mine->share_tag = share == NULL ? 0 : share->tag ^ mine->tag;
+}
+
+static bool share_is_of(struct hak_heap *share, const struct hak_uheap *own)
+{
+    return hak_peek(&share->own) == own && !hak__heap_is_unusable(share);
+}
+
+/* The thread's share of that heap, or with NULL one whose heap has ended, taken out of its list; NULL: there is none. */
+static struct hak_heap *share_take_out(struct hak_heap *mine, const struct hak_uheap *own)
+{
+    for (struct hak_heap **link = &mine->share.attached; *link != NULL; link = &(*link)->share.attached) {
+        struct hak_heap *share = *link;
+        if (share_is_of(share, own)) {
+            *link = share->share.attached;
+            return share;
+        }
+    }
+    return NULL;
+}
+
+static void share_put_first(struct hak_heap *mine, struct hak_heap *share)
+{
+    share->share.attached = mine->share.attached;
+    mine->share.attached = share;
+    share_choose(mine, share);
+}
+
+/* --- bins -------------------------------------------------------------------------------------------------------------- */
+
+/* Empties the bins of a share: what they have are no blocks any more. */
+static void share_forget_bins(struct hak_heap *share)
+{
+    for (uint32_t class = 0; class < HAK_CLASSES; class++) {
+        struct hak_heap_class *of = &share->classes[class];
+        hak_owner_store(&hak__heap_bin(share, class)->top, of->bottom);
+        hak_slot_store(&of->marks, 0);
+        share->foreign[class] = false;
+    }
+    share->large_cache.classes = 0;
+    hak_owner_store(&share->large_cache.bytes, 0);
+    if (share->large_cache.charged != 0)
+        hak__cache_discharge_large(share);
+}
+
+/* --- coming and going ---------------------------------------------------------------------------------------------------- */
+
+/* An idle one of the heap's, whose lock is held. */
+static struct hak_heap *share_idle(struct hak_uheap *own)
+{
+    for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next)
+        if (hak_load(&share->share.user, HAK_RELAXED) == NULL && !hak__heap_is_unusable(share))
+            return share;
+    return NULL;
+}
+
+/* The bins of a share whose heap has ended: what they hold is nothing, or after a merge the process's. Its lock is held. */
+static void share_clear_bins(struct hak_heap *share)
+{
+    if (share->share.merged)
+        hak__cache_flush(share);
+    share->share.merged = false;
+    share_forget_bins(share);
+}
+
+/* The share joins the heap, whose lock is held. False: a child has had to give the share up. */
+static bool share_join(struct hak_uheap *own, struct hak_heap *share)
+{
+    if (!hak__heap_lock(share))
+        return false;
+    hak_assert(hak_peek(&share->own) == NULL && share->share.first_span == 0, "a share that joins a heap is of none, and has no spans");
+    share_clear_bins(share);
+    share->share.account = &own->account;
+    share->share.next = own->shares;
+    own->shares = share;
+    /* release: pairs with the acquire in share_is_of. */
+    hak_owner_store(&share->own, own);
+    hak__heap_unlock(share);
+    return true;
+}
+
+static struct hak_heap *share_obtain(struct hak_heap *mine, struct hak_uheap *own)
+{
+    struct hak_heap *share = share_idle(own);
+    if (share != NULL)
+        return share;
+    do {
+        share = mine == NULL ? NULL : share_take_out(mine, NULL);
+        if (share == NULL && (share = spare_take()) == NULL && (share = share_new()) == NULL)
+            return NULL;
+    } while (hak_unlikely(!share_join(own, share)));
+    return share;
+}
+
+/* Its thread lets go of the share. */
+static void share_empty(struct hak_heap *share, bool lives)
+{
+    if (!hak__heap_lock(share))
+        return;
+    if (lives)
+        hak__cache_flush(share);
+    else
+        share_clear_bins(share);
+    hak__assigned_let_go(share);
+    if (share->budget.in_process)
+        hak__cache_park(share);
+    hak__heap_unlock(share);
+}
+
+/* Empties the share and leaves it to its heap, which may end at the same time. Its thread's list has it no more. */
+static void share_detach(struct hak_heap *mine, struct hak_heap *share)
+{
+    struct hak_uheap *own = hak_peek(&share->own);
+    if (mine->to_share == (char *)share - (char *)mine)
+        share_choose(mine, NULL);
+    if (own != NULL)
+        hak__lock_acquire(&own->lock);
+    bool lives = own != NULL && hak_peek(&share->own) == own;
+    share_empty(share, lives);
+    hak_store(&share->share.user, NULL, HAK_RELAXED);
+    if (own != NULL)
+        hak__lock_release(&own->lock);
+    if (!lives && !hak__heap_is_unusable(share))
+        hak__share_retire(share);
+}
+
+/* The thread keeps those that it used last. */
+static void share_leave_oldest(struct hak_heap *mine)
+{
+    struct hak_heap **link = &mine->share.attached;
+    for (unsigned i = 0; i < HAK_OWN_ATTACHED && *link != NULL; i++)
+        link = &(*link)->share.attached;
+    struct hak_heap *share = *link;
+    if (share == NULL)
+        return;
+    *link = share->share.attached;
+    share_detach(mine, share);
+}
+
+struct hak_heap *hak__uheap_attach(struct hak_heap *mine, struct hak_uheap *own, const char *function)
+{
+    hak__uheap_expect(own, function);
+    struct hak_heap *share = share_take_out(mine, own);
+    if (share == NULL) {
+        hak__lock_acquire(&own->lock);
+        if (!hak__uheap_is_alive(own)) {
+            hak__lock_release(&own->lock);
+            hak__uheap_misuse(own, function);
+        }
+        share = share_obtain(mine, own);
+        if (share != NULL)
+            hak_store(&share->share.user, mine, HAK_RELAXED);
+        hak__lock_release(&own->lock);
+        if (share == NULL)
+            return NULL;
+        if (!share->budget.in_process)
+            hak__cache_unpark(share);
+    }
+    share_put_first(mine, share);
+    share_leave_oldest(mine);
+    return share;
+}
+
+struct hak_heap *hak__uheap_borrow(struct hak_uheap *own, const char *function)
+{
+    hak__uheap_expect(own, function);
+    hak__lock_acquire(&own->lock);
+    struct hak_heap *share = hak__uheap_is_alive(own) ? share_obtain(NULL, own) : NULL;
+    if (share == NULL)
+        hak__lock_release(&own->lock);
+    return share;
+}
+
+void hak__uheap_let(struct hak_uheap *own, struct hak_heap *share)
+{
+    if (hak__heap_lock(share)) {
+        hak__cache_flush(share);
+        hak__heap_unlock(share);
+    }
+    hak__lock_release(&own->lock);
+}
+
+void hak__uheap_leave(struct hak_heap *mine)
+{
+    while (mine->share.attached != NULL) {
+        struct hak_heap *share = mine->share.attached;
+        mine->share.attached = share->share.attached;
+        share_detach(mine, share);
+    }
+}
+
+void hak__uheap_squeeze(struct hak_uheap *own)
+{
+    hak__lock_acquire(&own->lock);
+    for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next) {
+        if (hak_load(&share->share.user, HAK_RELAXED) != NULL || !hak__heap_lock(share))
+            continue;
+        hak__cache_flush(share);
+        hak__heap_spare(share, HAK_CLASSES);
+        hak__heap_unlock(share);
+    }
+    hak__lock_release(&own->lock);
+}
+
+/* --- ends ---------------------------------------------------------------------------------------------------------------- */
+
+/* Says of a slab's addresses, until they are used again, why nothing is there. */
+static void share_note_destroyed(struct hak_span *span)
+{
+    for (uint32_t i = 0; i < span->slabs && (i == 0 || span->blocks != 1); i++)
+        span[i].account = HAK_SPAN_DESTROYED;
+}
+
+static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span, enum hak_share_end end, bool purge)
+{
+    size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]), slab = hak__span_slab(span);
+    unsigned slabs = span->slabs;
+    size_t whole = (size_t)slabs << HAK_SLAB_SHIFT;
+    hak__span_unguard(span);
+    hak_count(&share->classes[span->class].span_count, (uint64_t)-1);
+    hak_count(&share->counts.slabs, 0 - (uint64_t)slabs);
+    hak__account_give(share->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
+    span->free_count = span->frontier;   /* no block is allocated any more */
+    bool bare = hak__super_is_bare(slab / HAK_SUPER_SLABS), usable = bare || hak__shield_lift_range(hak__slab_start(slab), whole);
+    void *bitmaps = hak__span_destroy(span);
+    if (end == HAK_SHARE_DESTROYED)
+        share_note_destroyed(span);
+    if (bitmaps != NULL)
+        hak__bitmaps_give(share, bitmaps, bytes);
+    if (!usable)   /* the slabs stay claimed, and nobody's */
+        return;
+    if (purge && !bare)
+        hak__arena_purge_range(hak__slab_start(slab), whole);
+    hak__pool_give(slab, slabs);
+}
+
+/* As if no block had been handed out; its pages stay, with what they hold. */
+static void share_rewind_span(struct hak_heap *share, struct hak_span *span)
+{
+    size_t half = span->words * sizeof(uint64_t);
+    memset(span->free, 0, half);
+    for (uint32_t word = 0; word < span->words; word++)
+        hak_store(&span->remote[word], 0, HAK_RELAXED);
+    span->summary = 0;
+    span->frontier = span->free_count = 0;
+    span->fresh = span->purged = false;
+    span->warm = 0;
+    span->keys = HAK_SPAN_KEYS_WHOLE;
+    span->changes++;
+    span->account = share->share.account;
+    hak__span_map_places(span);
+    hak__heap_list(share, span);
+}
+
+/* A block of a bin, a quarantine or the program: none of them is one any more. */
+static void share_forget_blocks(struct hak_heap *share)
+{
+    share_forget_bins(share);
+    for (uint32_t class = 0; class < HAK_CLASSES; class++) {
+        struct hak_heap_class *of = &share->classes[class];
+        hak_count(&of->drained, hak_counted(&of->refilled) - hak_counted(&of->drained) - hak_counted(&of->collected));
+        hak_owner_store(&of->spans, NULL);
+        of->warm_count = 0;
+    }
+    share->sources.idle_classes = 0;
+    share->sources.home = 0;
+    share->large_out = 0;
+    hak_store(&share->large_remote_freed, 0, HAK_RELAXED);
+}
+
+void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool purge)
+{
+    uint32_t slab = share->share.first_span;
+    if (hak_unlikely(share->quarantine != NULL))
+        hak__quarantine_flush(share, "free");
+    hak__assigned_let_go(share);
+    slab = share->share.first_span;   /* what left the quarantine may have ended some */
+    share->share.first_span = 0;
+    share_forget_blocks(share);
+    while (slab != 0) {
+        struct hak_span *span = &hak__spans[slab - 1];
+        slab = span->next_owned;
+        if (end == HAK_SHARE_DESTROYED || span->blocks == 1 || span->keys == HAK_SPAN_HARDENED
+            || hak_load(&span->shielded, HAK_RELAXED) != 0) {
+            share_end_with_blocks(share, span, end, purge);
+        } else {
+            share_rewind_span(share, span);
+            hak__owned_add(&share->share.first_span, hak__span_slab(span));
+        }
+    }
+    if (end == HAK_SHARE_DESTROYED) {
+        /* release: pairs with the acquire in share_is_of. */
+        hak_owner_store(&share->own, NULL);
+        share->share.account = NULL;
+    }
+}
+
+void hak__shares_fork_child(void) { hak__lock_fork_child(&spare_lock); }
+
+/* --- merging ----------------------------------------------------------------------------------------------------------------- */
+
+/* From the moment at which the map names the new owner, any thread may end a single-block span: that comes last. */
+static void share_move_span(struct hak_heap *from, struct hak_heap *to, struct hak_span *span)
+{
+    uint32_t class = span->class, blocks = hak__span_allocated(span);
+    bool lists = !span->single && hak__span_has_blocks(span);
+    if (span->listed)
+        hak__heap_unlist(from, span);
+    hak__owned_remove(&from->share.first_span, hak__span_slab(span));
+    hak__account_give(from->share.account, (size_t)span->slabs << HAK_SLAB_SHIFT);
+    hak__heap_large_moved(from, class, 0 - (size_t)blocks);
+    hak__heap_large_moved(to, class, blocks);
+    hak_count(&from->classes[class].refilled, 0 - (uint64_t)blocks);
+    hak_count(&to->classes[class].refilled, blocks);
+    hak_count(&from->classes[class].span_count, (uint64_t)-1);
+    hak_count(&to->classes[class].span_count, 1);
+    hak_count(&from->counts.slabs, 0 - (uint64_t)span->slabs);
+    hak_count(&to->counts.slabs, span->slabs);
+    span->account = NULL;
+    hak__span_change_owner(span, to->id);
+    if (lists)
+        hak__heap_list(to, span);
+}
+
+/* Another thread has the share and may push what it frees into an open bin at any time, without the lock. Those bins keep what they
+ * have, as another heap's blocks, until their thread lets go of them. The bins behind a closed one are used under the lock. */
+static void share_flush_closed(struct hak_heap *share)
+{
+    if (hak_unlikely(share->quarantine != NULL))
+        hak__quarantine_flush(share, "free");
+    for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
+        if (share->closed_reasons[class] != 0)
+            hak__cache_drain(share, class, UINT32_MAX, "free");
+        else
+            share->foreign[class] = true;   /* before a block in it can be */
+    }
+    hak__large_cache_flush(share);
+    hak__outbox_flush(share, "free");
+}
+
+static void share_move_spans(struct hak_heap *share, struct hak_heap *into)
+{
+    hak__assigned_let_go(share);
+    hak__heap_spare(share, HAK_CLASSES);
+    while (share->share.first_span != 0)
+        share_move_span(share, into, &hak__spans[share->share.first_span - 1]);
+    share->sources.idle_classes = 0;
+    share->sources.home = 0;
+}
+
+bool hak__share_merge(struct hak_heap *share, struct hak_heap *into)
+{
+    const struct hak_heap *user = hak_load(&share->share.user, HAK_RELAXED);
+    bool stays = user == NULL || user == into;
+    if (stays)
+        hak__cache_flush(share);
+    else
+        share_flush_closed(share);
+    share_move_spans(share, into);
+    if (stays)
+        return true;
+    share->share.merged = true;
+    share->share.account = NULL;
+    /* release: pairs with the acquire in share_is_of. */
+    hak_owner_store(&share->own, NULL);
+    return false;
+}

@@ -1,0 +1,204 @@
+/* The life of heaps of one's own: made, validated, emptied, merged, destroyed. See own.h. */
+#include "userheap/userheap.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "diag/report.h"
+#include "userheap/region.h"
+
+_Atomic bool hak__uheap_any;
+
+static struct hak_lock owns_lock = HAK_LOCK_INIT(HAK_RANK_OWNS);
+_Atomic(struct hak_uheap *) hak__owns_first;
+static struct hak_uheap *owns_gone;   /* those that have ended, the one that did last first */
+static _Atomic uint64_t owns_made;
+
+/* --- beginning -------------------------------------------------------------------------------------------------------- */
+
+/* One that has ended, or a new one, which nobody sees as alive yet. */
+static struct hak_uheap *owns_take(void)
+{
+    struct hak_uheap *own = owns_gone;
+    if (own != NULL) {
+        owns_gone = own->next_gone;
+        return own;
+    }
+    own = hak__meta_alloc(sizeof *own);
+    if (own == NULL)
+        return NULL;
+    own->lock.rank = HAK_RANK_OWN;
+    hak_store(&own->magic, HAK_OWN_GONE, HAK_RELAXED);
+    hak_store(&own->next, hak_load(&hak__owns_first, HAK_RELAXED), HAK_RELAXED);
+    /* release: pairs with the acquire in hak__uheap_next; the fields above are there. */
+    hak_store(&hak__owns_first, own, HAK_RELEASE);
+    return own;
+}
+
+static void set_options(struct hak_uheap *own, const struct hak_heap_options *options)
+{
+    size_t length = options->name == NULL ? 0 : hak_min(strlen(options->name), sizeof own->name - 1);
+    memset(own->name, 0, sizeof own->name);
+    if (length != 0)
+        memcpy(own->name, options->name, length);
+    own->pressure = options->pressure;
+    own->argument = options->argument;
+    own->purge = options->purge;
+    own->flags = options->flags;
+    hak_store(&own->account.limit, options->limit == 0 ? SIZE_MAX : options->limit, HAK_RELAXED);
+    hak_store(&own->account.used, 0, HAK_RELAXED);
+    hak_store(&own->account.peak, 0, HAK_RELAXED);
+    hak_store(&own->account.refused, 0, HAK_RELAXED);
+    hak_store(&own->huge_bytes, 0, HAK_RELAXED);
+    hak_store(&own->huge_count, 0, HAK_RELAXED);
+    hak__samples_open(&own->samples, &own->account);
+}
+
+uint64_t hak__uheap_serial(void) { return hak_fetch_add(&owns_made, 1, HAK_RELAXED) + 1; }
+
+struct hak_uheap *hak__uheap_new(const struct hak_heap_options *options)
+{
+    hak__lock_acquire(&owns_lock);
+    struct hak_uheap *own = owns_take();
+    if (own != NULL) {
+        hak_store(&hak__uheap_any, true, HAK_RELAXED);
+        own->serial = hak__uheap_serial();
+        set_options(own, options);
+        /* release: pairs with hak__uheap_is_alive. */
+        hak_store(&own->magic, HAK_OWN_ALIVE, HAK_RELEASE);
+    }
+    hak__lock_release(&owns_lock);
+    return own;
+}
+
+struct hak_uheap *hak__uheap_next(struct hak_uheap *own)
+{
+    own = own == NULL ? hak_load(&hak__owns_first, HAK_ACQUIRE) : hak_load(&own->next, HAK_ACQUIRE);
+    while (own != NULL && !hak__uheap_is_alive(own))
+        own = hak_load(&own->next, HAK_ACQUIRE);
+    return own;
+}
+
+bool hak__uheap_ask(hak_heap_pressure *callback, struct hak_uheap *heap, size_t used, size_t limit, size_t wanted, void *argument)
+{
+    if (callback == NULL || hak__thread_notes.in_callback)
+        return false;
+    hak__thread_notes.in_callback = true;
+    bool again = callback(heap, used, limit, wanted, argument) != 0;
+    hak__thread_notes.in_callback = false;
+    return again;
+}
+
+/* --- misuse -------------------------------------------------------------------------------------------------------------- */
+
+void hak__uheap_misuse(const struct hak_uheap *own, const char *function)
+{
+    if (hak_load(&own->magic, HAK_RELAXED) == HAK_OWN_GONE)
+        hak__fatal("%s(): heap %p has been destroyed", function, (const void *)own);
+    if (hak__is_region(own))
+        hak__fatal("%s(): heap %p is one in a region", function, (const void *)own);
+    if (hak__uheap_is_alive(own))
+        hak__fatal("%s(): heap %p is in no region", function, (const void *)own);
+    hak__fatal("%s(): %p is not a heap", function, (const void *)own);
+}
+
+void hak__uheap_expect(const struct hak_uheap *own, const char *function)
+{
+    if (hak_unlikely(!hak__uheap_is_alive(own)))
+        hak__uheap_misuse(own, function);
+}
+
+/* Enters the heap's lock; it cannot end meanwhile. */
+static void own_lock(struct hak_uheap *own, const char *function)
+{
+    hak__uheap_expect(own, function);
+    hak__lock_acquire(&own->lock);
+    if (hak_likely(hak__uheap_is_alive(own)))
+        return;
+    hak__lock_release(&own->lock);
+    hak__uheap_misuse(own, function);
+}
+
+/* --- ends ---------------------------------------------------------------------------------------------------------------- */
+
+/* Shares that a forked child has found half changed are left alone. One that has been destroyed is its thread's from the moment
+ * at which it says so, and may be another heap's in the next: nothing of it is looked at afterwards. */
+static void end_shares(struct hak_uheap *own, enum hak_share_end end)
+{
+    for (struct hak_heap *share = own->shares, *next; share != NULL; share = next) {
+        next = share->share.next;
+        bool idle = hak_load(&share->share.user, HAK_RELAXED) == NULL;
+        if (!hak__heap_lock(share))
+            continue;
+        hak__share_end_blocks(share, end, own->purge == HAK_HEAP_PURGE_AT_ONCE);
+        hak__heap_unlock(share);
+        if (end == HAK_SHARE_DESTROYED && idle)
+            hak__share_retire(share);
+    }
+}
+
+void hak__uheap_destroy(struct hak_uheap *own, const char *function)
+{
+    own_lock(own, function);
+    if (hak_load(&own->standards, HAK_RELAXED) != 0)
+        hak__fatal("%s(): heap %p is still the default of a thread", function, (void *)own);
+    /* Nobody attaches from here on. release: pairs with hak__uheap_is_alive. */
+    hak_store(&own->magic, HAK_OWN_GONE, HAK_RELEASE);
+    hak__samples_end(&own->samples, true, function);
+    end_shares(own, HAK_SHARE_DESTROYED);
+    hak__uheap_huge_end_all(own, false);
+    own->shares = NULL;
+    hak__lock_release(&own->lock);
+    hak__lock_acquire(&owns_lock);
+    own->next_gone = owns_gone;
+    owns_gone = own;
+    hak__lock_release(&owns_lock);
+}
+
+void hak__uheap_reset(struct hak_uheap *own, const char *function)
+{
+    own_lock(own, function);
+    hak__samples_end(&own->samples, false, function);
+    end_shares(own, HAK_SHARE_EMPTIED);
+    hak__uheap_huge_end_all(own, false);
+    hak__lock_release(&own->lock);
+}
+
+void hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *function)
+{
+    own_lock(own, function);
+    hak__samples_merge(&own->samples);
+    struct hak_heap **link = &own->shares, *share;
+    while ((share = *link) != NULL) {
+        struct hak_heap *next = share->share.next;   /* of one that is not the heap's any more, nothing is looked at */
+        if (!hak__heap_lock(share)) {
+            link = &share->share.next;
+            continue;
+        }
+        bool stays = hak__share_merge(share, into);
+        hak__heap_unlock(share);
+        if (stays)
+            link = &share->share.next;
+        else
+            *link = next;
+    }
+    hak__uheap_huge_end_all(own, true);
+    hak__lock_release(&own->lock);
+}
+
+struct hak_uheap *hak__uheap_of(const void *p)
+{
+    uint32_t word = hak__owner_of(p);
+    if (hak__owner_id(word) == HAK_HEAP_ID_HUGE)
+        return hak__uheap_of_huge(hak__slab_of(p));
+    return hak__owner_is_own(word) ? hak_peek(&hak__heap_by_id(hak__owner_id(word))->own) : NULL;
+}
+
+/* The sections that these locks guard leave the data valid at every step; shares that were locked are lost (heap/heap.c). */
+void hak__uheap_fork_child(void)
+{
+    hak__lock_fork_child(&owns_lock);
+    hak__shares_fork_child();
+    for (struct hak_uheap *own = hak_load(&hak__owns_first, HAK_ACQUIRE); own != NULL; own = hak_load(&own->next, HAK_ACQUIRE))
+        hak__lock_fork_child(&own->lock), hak__samples_fork_child(&own->samples);
+}
