@@ -13,7 +13,7 @@ static struct hak_lock arena_lock = HAK_LOCK_INIT(HAK_RANK_ARENA);
 static bool (*arena_unmap_unused)(void);
 struct hak_arena_state hak__arena_state;
 struct hak_arena_published hak__arena_published;
-_Atomic size_t hak__arena_frontier;   /* SuperSlabs below the frontier; all state of open parts below it is valid */
+_Atomic size_t hak__arena_frontier; /* SuperSlabs below the frontier; all state of open parts below it is valid */
 
 /* --- the lock --------------------------------------------------------------------------------------------------------- */
 
@@ -63,13 +63,13 @@ void hak__arena_on_refusal(bool (*unmap_unused)(void)) { arena_unmap_unused = un
 bool hak__arena_gives_up(int code)
 {
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
-    if (code <= 0 || code == EEXIST || arena_unmap_unused == NULL)   /* no refusal: window.h */
+    if (code <= 0 || code == EEXIST || arena_unmap_unused == NULL) /* no refusal: window.h */
         return false;
     hak__limit_refused(hak__arena_state.mapped);
     return arena_unmap_unused();
 }
 
-size_t hak__arena_top(void) { return hak_load(&hak__arena_frontier, HAK_ACQUIRE); }   /* pairs with raise_top's release */
+size_t hak__arena_top(void) { return hak_load(&hak__arena_frontier, HAK_ACQUIRE); } /* pairs with raise_top's release */
 
 size_t hak__page_size(void)
 {

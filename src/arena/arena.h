@@ -24,30 +24,31 @@ enum hak_super_kind { HAK_SUPER_FREE, HAK_SUPER_IN_SLABS, HAK_SUPER_HUGE, HAK_SU
 /* One per SuperSlab, out of line. Each has a cache line, because threads that work in different SuperSlabs write to them at the same
  * time. */
 struct hak_super {
-    hak_line_aligned _Atomic uint64_t slabs;   /* bits 0..31: unused slabs; bits 32..63: slabs that may hold old data (span/) */
-    uint32_t mapped;             /* bytes mapped, from the start */
-    uint32_t dirty;              /* of a free SuperSlab: bytes that may hold old data, from the start */
-    _Atomic uint64_t freed_ms;   /* when it was emptied or got its tail, or in slabs: when a slab was last given back */
+    hak_line_aligned _Atomic uint64_t slabs; /* bits 0..31: unused slabs; bits 32..63: slabs that may hold old data (span/) */
+    uint32_t mapped; /* bytes mapped, from the start */
+    uint32_t dirty; /* of a free SuperSlab: bytes that may hold old data, from the start */
+    _Atomic uint64_t freed_ms; /* when it was emptied or got its tail, or in slabs: when a slab was last given back */
     union {
-        uint32_t newer;          /* its neighbours in the list of emptied ones, plus one; 0: none (retained.c) */
-        uint32_t tail;           /* of a huge block: bytes behind its end that stay mapped (retained.h) */
+        uint32_t newer; /* its neighbours in the list of emptied ones, plus one; 0: none (retained.c) */
+        uint32_t tail; /* of a huge block: bytes behind its end that stay mapped (retained.h) */
     };
     union {
         uint32_t older;
-        _Atomic uint32_t shielded;  /* of a huge block's first SuperSlab: rights of the block's pages may have changed (span/shield.h) */
+        _Atomic uint32_t
+            shielded; /* of a huge block's first SuperSlab: rights of the block's pages may have changed (span/shield.h) */
     };
-    _Atomic size_t huge_bytes;   /* of a huge block's first SuperSlab: bytes mapped for the block */
-    _Atomic uint32_t kind;       /* enum hak_super_kind */
-    _Atomic uint8_t collapsed;   /* its pages were made one huge page, and none has been purged since (hugepages.h) */
-    uint8_t no_huge;             /* its memory is marked against huge pages, perhaps unlike its neighbours' (hugepages.h) */
-    uint16_t moved;              /* pieces of it that came by mremap: unmapped rather than purged, so that mappings merge */
-    _Atomic uint32_t full_ms;   /* in slabs: since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
+    _Atomic size_t huge_bytes; /* of a huge block's first SuperSlab: bytes mapped for the block */
+    _Atomic uint32_t kind; /* enum hak_super_kind */
+    _Atomic uint8_t collapsed; /* its pages were made one huge page, and none has been purged since (hugepages.h) */
+    uint8_t no_huge; /* its memory is marked against huge pages, perhaps unlike its neighbours' (hugepages.h) */
+    uint16_t moved; /* pieces of it that came by mremap: unmapped rather than purged, so that mappings merge */
+    _Atomic uint32_t full_ms; /* in slabs: since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
     union {
-        uint32_t guard;          /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
-        uint32_t bare;           /* in slabs: it is mapped in pieces, as far as its spans need it (runs.h) */
+        uint32_t guard; /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
+        uint32_t bare; /* in slabs: it is mapped in pieces, as far as its spans need it (runs.h) */
     };
-    _Atomic uint32_t assigned_to;/* the heap that it is assigned to (heap/large.c); 0: none */
-    _Atomic uint32_t purged_mapped;     /* in slabs, under HAKMEM_UNMAP: bytes that were purged and stay mapped, at most */
+    _Atomic uint32_t assigned_to; /* the heap that it is assigned to (heap/large.c); 0: none */
+    _Atomic uint32_t purged_mapped; /* in slabs, under HAKMEM_UNMAP: bytes that were purged and stay mapped, at most */
 };
 
 _Static_assert(sizeof(struct hak_super) == 64, "a SuperSlab's entry is a cache line");
@@ -55,10 +56,10 @@ _Static_assert(sizeof(struct hak_super) == 64, "a SuperSlab's entry is a cache l
 /* 64 SuperSlabs' worth of bits, which is a part of the window (window.h); one cache line. */
 #define HAK_PART_SUPERS 64
 struct hak_super_word {
-    uint64_t taken;                              /* arena lock */
-    uint64_t dirty;                              /* free, mapped and dirty; arena lock */
-    _Atomic uint64_t partial[HAK_LEVELS];        /* hints: has a free run of >= 1, 2, 4, 8, 16 slabs; may be stale (span/) */
-    _Atomic uint64_t draining;                   /* in slabs, and left to empty (span/pool.c) */
+    uint64_t taken; /* arena lock */
+    uint64_t dirty; /* free, mapped and dirty; arena lock */
+    _Atomic uint64_t partial[HAK_LEVELS]; /* hints: has a free run of >= 1, 2, 4, 8, 16 slabs; may be stale (span/) */
+    _Atomic uint64_t draining; /* in slabs, and left to empty (span/pool.c) */
 };
 
 /* The arena's counts, besides the frontier:
@@ -89,7 +90,7 @@ extern _Atomic size_t hak__arena_frontier;
 extern struct hak_super *hak__supers;
 extern struct hak_super_word *hak__super_words;
 
-size_t hak__arena_top(void);                 /* SuperSlabs below the frontier */
+size_t hak__arena_top(void); /* SuperSlabs below the frontier */
 
 size_t hak__page_size(void);
 
@@ -107,8 +108,8 @@ hak_inline char *hak__super_start(size_t super) { return (char *)(hak__window.ba
 hak_inline size_t hak__super_of(const void *p) { return ((uintptr_t)p - hak__window.base) >> HAK_SUPER_SHIFT; }
 
 void hak__arena_lock(void);
-void hak__arena_unlock(void);       /* and publishes the state for readers that must not wait */
-bool hak__arena_is_locked(void);    /* by any thread */
+void hak__arena_unlock(void); /* and publishes the state for readers that must not wait */
+bool hak__arena_is_locked(void); /* by any thread */
 
 /* --- for the arena's files, under its lock ------------------------------------------------------------------------------ */
 
@@ -116,22 +117,22 @@ struct hak_arena_state {
 #define X(name) uint64_t name;
     HAK_ARENA_COUNTS(X)
 #undef X
-    size_t spare;             /* bytes mapped of SuperSlabs that are not taken */
-    size_t moved;             /* the sum of all SuperSlabs' */
-    size_t tails;             /* the sum of all SuperSlabs' */
-    size_t pieces;            /* bytes mapped in bare SuperSlabs */
-    size_t ends;              /* SuperSlabs in which what is mapped ends; with `moved` about the number of mappings */
-    uint32_t newest, oldest;  /* the ends of the list of emptied ones: a SuperSlab's number plus one; 0: the list is empty */
-    uint64_t looked_ms;       /* when that was last looked at for its age */
-    uintptr_t mapping;        /* the range that is being mapped, until the lock is released; a child of that moment unmaps it, */
-    size_t mapping_bytes;     /* unless its SuperSlab says already that it is mapped */
+    size_t spare; /* bytes mapped of SuperSlabs that are not taken */
+    size_t moved; /* the sum of all SuperSlabs' */
+    size_t tails; /* the sum of all SuperSlabs' */
+    size_t pieces; /* bytes mapped in bare SuperSlabs */
+    size_t ends; /* SuperSlabs in which what is mapped ends; with `moved` about the number of mappings */
+    uint32_t newest, oldest; /* the ends of the list of emptied ones: a SuperSlab's number plus one; 0: the list is empty */
+    uint64_t looked_ms; /* when that was last looked at for its age */
+    uintptr_t mapping; /* the range that is being mapped, until the lock is released; a child of that moment unmaps it, */
+    size_t mapping_bytes; /* unless its SuperSlab says already that it is mapped */
 } hak_line_aligned;
 
 extern struct hak_arena_state hak__arena_state;
 
-bool hak__arena_is_mine(void);      /* whether the calling thread has the lock */
-bool hak__arena_inherit(void);      /* in a forked child: takes over the lock from a thread that is not there; false: none had it */
-int hak__arena_map(uintptr_t address, size_t bytes);   /* as hak__os_map, and notes the range */
+bool hak__arena_is_mine(void); /* whether the calling thread has the lock */
+bool hak__arena_inherit(void); /* in a forked child: takes over the lock from a thread that is not there; false: none had it */
+int hak__arena_map(uintptr_t address, size_t bytes); /* as hak__os_map, and notes the range */
 
 /* Whether the process has a crowd of mappings, so that the arena makes no more (limit.h). */
 bool hak__arena_is_crowded(void);

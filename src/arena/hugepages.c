@@ -12,8 +12,8 @@ enum { MAPPINGS_PER_UNMARKED = 16 };
 /* Memory is dense if no more than this share of its pages is absent. */
 enum { ABSENT_SHARE = 16, PAGES_OF_SUPER = HAK_SUPER_SIZE / 4096 };
 
-static _Atomic uint32_t setting_seen;   /* the system's setting plus one; 0: not looked at */
-static _Atomic bool impossible;         /* the kernel cannot collapse */
+static _Atomic uint32_t setting_seen; /* the system's setting plus one; 0: not looked at */
+static _Atomic bool impossible; /* the kernel cannot collapse */
 struct hak_thp_counts hak__thp_counts;
 
 /* Read once: a later change of the setting does not concern what is already mapped. */
@@ -67,14 +67,14 @@ bool hak__thp_may_collapse(void)
 {
     size_t unmarked = hak_load(&hak__thp_counts.collapsed, HAK_RELAXED), most = hak__limit_mappings() / MAPPINGS_PER_UNMARKED;
     return hak__option(HAK_OPTION_thp) == HAK_THP_AUTO && !hak_load(&impossible, HAK_RELAXED)
-           && (thp_setting() == HAK_OS_HUGE_MADVISE || (thp_setting() == HAK_OS_HUGE_ALWAYS && unmarked < most));
+        && (thp_setting() == HAK_OS_HUGE_MADVISE || (thp_setting() == HAK_OS_HUGE_ALWAYS && unmarked < most));
 }
 
 bool hak__thp_collapse(size_t super)
 {
     hak_assert(hak__supers[super].mapped == HAK_SUPER_SIZE && !hak__super_is_bare(super), "a huge page is a whole SuperSlab");
     uintptr_t start = (uintptr_t)hak__super_start(super);
-    if (thp_setting() == HAK_OS_HUGE_ALWAYS || hak__supers[super].no_huge)   /* it was marked, and a marked one is refused */
+    if (thp_setting() == HAK_OS_HUGE_ALWAYS || hak__supers[super].no_huge) /* it was marked, and a marked one is refused */
         hak__os_advise(start, HAK_SUPER_SIZE, HAK_OS_HUGE);
     int code = hak__os_advise(start, HAK_SUPER_SIZE, HAK_OS_COLLAPSE);
     if (code == 0) {
@@ -92,7 +92,7 @@ bool hak__thp_collapse(size_t super)
 
 static bool thp_may_prefault(void)
 {
-    bool fits = hak__page_size() * PAGES_OF_SUPER == HAK_SUPER_SIZE;   /* where pages are larger, a SuperSlab is no huge page */
+    bool fits = hak__page_size() * PAGES_OF_SUPER == HAK_SUPER_SIZE; /* where pages are larger, a SuperSlab is no huge page */
     return fits && hak__option(HAK_OPTION_thp) == HAK_THP_AUTO && thp_setting() != HAK_OS_HUGE_NEVER;
 }
 
@@ -114,16 +114,16 @@ static bool thp_prefault(size_t super)
 }
 
 enum {
-    PREFAULT_FROM = 8,     /* SuperSlabs in slabs besides */
+    PREFAULT_FROM = 8, /* SuperSlabs in slabs besides */
     PROBE_EVERY = 8,
-    PREFAULT_PAUSE = 64,   /* SuperSlabs after one for which the kernel had no huge page */
+    PREFAULT_PAUSE = 64, /* SuperSlabs after one for which the kernel had no huge page */
 };
 
 /* Threads that open SuperSlabs at the same time may overwrite each other's probe; one of them counts. */
 static struct {
-    _Atomic uint32_t probe;        /* the SuperSlab left to fault page by page, plus one; 0: it has been looked at */
-    _Atomic uint32_t opened;       /* so far, modulo 2^32 */
-    _Atomic bool dense;            /* what the last probe has shown */
+    _Atomic uint32_t probe; /* the SuperSlab left to fault page by page, plus one; 0: it has been looked at */
+    _Atomic uint32_t opened; /* so far, modulo 2^32 */
+    _Atomic bool dense; /* what the last probe has shown */
     _Atomic uint32_t pause_left;
 } prefaults;
 
@@ -131,8 +131,8 @@ static void look_at_probe(void)
 {
     size_t super = (size_t)hak_exchange(&prefaults.probe, 0, HAK_RELAXED) - 1;
     if (super != HAK_NO_SUPER)
-        hak_store(&prefaults.dense, hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS && hak__thp_is_dense(super),
-                  HAK_RELAXED);
+        hak_store(&prefaults.dense,
+                  hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS && hak__thp_is_dense(super), HAK_RELAXED);
 }
 
 /* False: the kernel had no huge page. Not asked again for a while, since it may have searched for one. */

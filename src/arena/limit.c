@@ -26,8 +26,8 @@ enum pressure { CALM, WAITING, CALLING, TOLD };
 enum { LITTLE_ROOM = 64 << 20 };
 
 _Atomic uint32_t hak__limit_notices;
-static _Atomic uint32_t pressure;          /* enum pressure */
-static _Atomic size_t noted_bytes;         /* mapped, when it was last told */
+static _Atomic uint32_t pressure; /* enum pressure */
+static _Atomic size_t noted_bytes; /* mapped, when it was last told */
 static _Atomic size_t watch_beyond = SIZE_MAX;
 static void (*_Atomic watch_function)(size_t mapped);
 static _Atomic bool system_asked;
@@ -36,11 +36,11 @@ static hak_pressure_function *on_pressure;
 static void *on_pressure_argument;
 
 enum { MAPPINGS_USUAL = 65530 };
-static _Atomic size_t mappings_allowed;    /* 0: not known */
+static _Atomic size_t mappings_allowed; /* 0: not known */
 static _Atomic bool addresses_limited;
-static _Atomic size_t address_room = SIZE_MAX;   /* so much of addresses or data may be mapped, as far as is known */
+static _Atomic size_t address_room = SIZE_MAX; /* so much of addresses or data may be mapped, as far as is known */
 static _Atomic bool thrifty, crowded;
-static _Atomic bool ahead_at_once;   /* memory mapped ahead had all its pages at once */
+static _Atomic bool ahead_at_once; /* memory mapped ahead had all its pages at once */
 
 size_t hak__limit_mappings(void)
 {
@@ -115,7 +115,7 @@ void hak__limit_note(size_t mapped, size_t mappings)
         hak_store(&crowded, true, HAK_RELAXED);
     uint32_t state = hak_load(&pressure, HAK_RELAXED);
     hak_store(&noted_bytes, mapped, HAK_RELAXED);
-    if (hak_unlikely(mapped > hak_load(&address_room, HAK_RELAXED)))   /* it has been raised */
+    if (hak_unlikely(mapped > hak_load(&address_room, HAK_RELAXED))) /* it has been raised */
         hak_store(&address_room, SIZE_MAX, HAK_RELAXED);
     if (mapped > ASK_SYSTEM_BEYOND && !hak_load(&system_asked, HAK_RELAXED)) {
         hak_store(&system_asked, true, HAK_RELAXED);
@@ -192,7 +192,7 @@ static void limit_watched(void)
 
 void hak__limit_deliver_slow(void)
 {
-    hak__lock_expect_order(HAK_RANK_BACKGROUND);   /* a callback may allocate: no heap is locked */
+    hak__lock_expect_order(HAK_RANK_BACKGROUND); /* a callback may allocate: no heap is locked */
     int saved = errno;
     uint32_t notices = hak_exchange(&hak__limit_notices, 0, HAK_RELAXED);
     if ((notices & NOTICE_SYSTEM) != 0)

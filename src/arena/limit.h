@@ -39,7 +39,7 @@ hak_noinline bool hak__limit_addresses(void);
  * (mlockall). Then nothing is mapped ahead of need. */
 bool hak__ahead_counts(void);
 
-hak_cold void hak__ahead_end(void);   /* that has been found */
+hak_cold void hak__ahead_end(void); /* that has been found */
 
 /* Whether to map only what is used: there is little room, or the kernel locks what is mapped. */
 bool hak__is_thrifty(void);
@@ -56,7 +56,7 @@ hak_noinline void hak__limit_note(size_t mapped, size_t mappings);
  * an earlier watch; SIZE_MAX: none. */
 hak_cold void hak__limit_watch(size_t beyond, void (*function)(size_t mapped));
 
-extern _Atomic uint32_t hak__limit_notices;   /* bits, private to limit.c; 0: nothing waits */
+extern _Atomic uint32_t hak__limit_notices; /* bits, private to limit.c; 0: nothing waits */
 hak_cold void hak__limit_deliver_slow(void);
 
 hak_inline void hak__limit_deliver(void)

@@ -12,7 +12,7 @@
 /* The longest gap of free SuperSlabs below that is mapped too; blocks aligned to more lie farther apart. */
 enum { GAP_MOST = 64, PURGED_MAPPED_MOST = 16 << 20 };
 
-static _Atomic size_t purged_mapped;   /* the sum of all SuperSlabs' */
+static _Atomic size_t purged_mapped; /* the sum of all SuperSlabs' */
 
 /* --- mapping without gaps -------------------------------------------------------------------------------------------- */
 
@@ -124,7 +124,7 @@ bool hak__place_stays(uintptr_t place, size_t bytes)
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
     int code = hak__os_map(place, bytes);
     unsigned char page;
-    if (code == ENOMEM)   /* with too many mappings, where it would otherwise be EEXIST */
+    if (code == ENOMEM) /* with too many mappings, where it would otherwise be EEXIST */
         code = hak__os_resident(place, hak__page_size(), &page);
     return code == 0 || code == EEXIST;
 }
@@ -160,7 +160,8 @@ bool hak__arena_purge_range(void *start, size_t bytes)
 {
     size_t super = hak__super_of(start);
     hak_assert(bytes != 0 && hak__super_of((char *)start + bytes - 1) == super, "the range lies in one SuperSlab");
-    hak_assert(hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS, "only a SuperSlab in slabs is purged in part");
+    hak_assert(hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS,
+               "only a SuperSlab in slabs is purged in part");
     size_t before = hak_load(&hak__supers[super].purged_mapped, HAK_RELAXED), after = hak_min(before + bytes, HAK_SUPER_SIZE);
     bool counts = hak__option(HAK_OPTION_unmap) != 0;
     if (counts && hak_load(&purged_mapped, HAK_RELAXED) + (after - before) > PURGED_MAPPED_MOST)

@@ -24,4 +24,4 @@ bool hak__place_stays(uintptr_t place, size_t bytes);
 /* Unmaps a taken run beyond its first `bytes` bytes; false if the system refuses. */
 bool hak__run_trim(size_t first, size_t count, size_t bytes);
 
-void hak__super_set_purged(size_t super, uint32_t bytes);   /* hak_super.purged_mapped */
+void hak__super_set_purged(size_t super, uint32_t bytes); /* hak_super.purged_mapped */

@@ -10,15 +10,15 @@ struct window {
     uintptr_t start;
     size_t limit;
     _Atomic size_t mapped;
-    _Atomic size_t intent;   /* while growing: what `mapped` will be */
+    _Atomic size_t intent; /* while growing: what `mapped` will be */
 };
 
 static struct window windows[HAK_META_WINDOWS];
-static _Atomic size_t pool_used;                /* bytes handed out of the metadata pool */
-static _Atomic size_t pieces_mapped;            /* bytes of descriptors, and of heaps, that lie apart */
-static _Atomic size_t heaps_begun;              /* ids up to this one have their first part */
-static size_t heap_length;                      /* of the last one's */
-static _Atomic size_t piece_at, piece_length;   /* while one is being mapped: where; 0: none is */
+static _Atomic size_t pool_used; /* bytes handed out of the metadata pool */
+static _Atomic size_t pieces_mapped; /* bytes of descriptors, and of heaps, that lie apart */
+static _Atomic size_t heaps_begun; /* ids up to this one have their first part */
+static size_t heap_length; /* of the last one's */
+static _Atomic size_t piece_at, piece_length; /* while one is being mapped: where; 0: none is */
 
 /* A small window of blocks has room for fewer heaps too, or it would lie in a gap only that holds 32 GiB more. */
 enum { HEAPS_LEAST = 256 };
@@ -96,7 +96,7 @@ int hak__meta_ensure(enum hak_meta_window window, size_t bytes)
     if (code != 0 && wanted > least)
         code = meta_grow(w, mapped, wanted = least);
     hak_assert(wanted > mapped, "a metadata window never shrinks");
-    if (code == 0)   /* release: pairs with the acquire in hak__meta_mapped, for readers without the lock */
+    if (code == 0) /* release: pairs with the acquire in hak__meta_mapped, for readers without the lock */
         hak_store(&w->mapped, wanted, HAK_RELEASE);
     return code;
 }
@@ -110,7 +110,7 @@ int hak__meta_piece(enum hak_meta_window window, size_t offset, size_t bytes)
     hak_store(&piece_at, windows[window].start + offset, HAK_RELAXED);
     hak_signal_fence();
     int code = hak__os_map(windows[window].start + offset, bytes);
-    if (code == ENOMEM)   /* the piece below may be as long as it can be */
+    if (code == ENOMEM) /* the piece below may be as long as it can be */
         code = hak__os_extend(windows[window].start + offset, bytes);
     if (code != 0)
         hak__meta_piece_done();

@@ -7,8 +7,16 @@
 
 /* In the order of their addresses. The shortest lies before the blocks: a program that reserves every free address leaves free only the
  * first ones behind each mapping. */
-enum hak_meta_window { HAK_META_SPANS, HAK_META_POOL, HAK_META_HEAPS, HAK_META_MAP, HAK_META_SUPERS, HAK_META_WORDS,
-                       HAK_META_WINDOWS, HAK_META_FIRST = HAK_META_SPANS };
+enum hak_meta_window {
+    HAK_META_SPANS,
+    HAK_META_POOL,
+    HAK_META_HEAPS,
+    HAK_META_MAP,
+    HAK_META_SUPERS,
+    HAK_META_WORDS,
+    HAK_META_WINDOWS,
+    HAK_META_FIRST = HAK_META_SPANS
+};
 
 /* Lays the windows out from `start` for a data window of `supers` SuperSlabs; nothing is mapped. Gives the first
  * address after the last one. */
@@ -22,8 +30,8 @@ uintptr_t hak__meta_start(enum hak_meta_window window);
 /* Maps the window's first `bytes` bytes, if they are not mapped. 0 or an errno code. */
 int hak__meta_ensure(enum hak_meta_window window, size_t bytes);
 
-size_t hak__meta_mapped(enum hak_meta_window window);   /* from its start on; of descriptors those of the first part */
-size_t hak__meta_bytes(void);                           /* of all windows */
+size_t hak__meta_mapped(enum hak_meta_window window); /* from its start on; of descriptors those of the first part */
+size_t hak__meta_bytes(void); /* of all windows */
 
 /* Maps a piece of a window apart from its start: descriptors of a part other than the first, or the rest of a heap. The caller calls
  * hak__meta_piece_done once it has noted the piece; until then hak__meta_piece_begun has its offset. */
@@ -34,7 +42,7 @@ size_t hak__meta_piece_begun(enum hak_meta_window window);
 
 /* Maps the first *bytes bytes of a heap. Ids follow one another; for the last one, asked for again, *bytes says how many it has. */
 int hak__meta_heap(size_t id, size_t *bytes);
-size_t hak__meta_heaps(void);      /* how many there are */
+size_t hak__meta_heaps(void); /* how many there are */
 
 /* Unmaps what hak__meta_ensure or hak__meta_heap has mapped, when a base is given up before anything else was. */
 void hak__meta_give_up(enum hak_meta_window window);
@@ -52,13 +60,14 @@ void *hak__meta_alloc(size_t bytes);
  * aside at the start, so that asking for it takes no lock. */
 void hak__meta_wiped_init(void);
 _Atomic uint32_t *hak__meta_wiped_word(void);
-bool hak__meta_is_copy(void);   /* the same page where the kernel does not wipe one: it is not in the child, and comes back by this call */
+bool hak__meta_is_copy(
+    void); /* the same page where the kernel does not wipe one: it is not in the child, and comes back by this call */
 
 /* The memory of a heap: its first *bytes bytes of HAK_HEAP_STRIDE, zeroed the first time. NULL when refused or out of range.
  * hak__heap_extend maps `bytes` more behind them. */
 void *hak__heap_memory(uint32_t id, size_t *bytes);
 bool hak__heap_extend(uint32_t id, size_t from, size_t bytes);
-void *hak__heap_address(uint32_t id);   /* without mapping it */
+void *hak__heap_address(uint32_t id); /* without mapping it */
 
 /* Makes the first `bytes` bytes of a heap's memory zero again and gives their pages back to the system. */
 void hak__heap_forget(void *heap, size_t bytes);

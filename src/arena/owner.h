@@ -25,10 +25,10 @@ struct hak_slab {
 
 /* Read by the fast path of free, written when the window grows. */
 struct hak_window {
-    uintptr_t base;                     /* first address of user data, SuperSlab-aligned */
-    struct hak_slab *map;               /* by slab */
-    size_t slabs;                       /* high-water mark: slabs that have a mapped entry; atomic stores only */
-    size_t sized_slabs;                 /* the same for sized frees; 0 where those are held to the byte (span/hardened.h) */
+    uintptr_t base; /* first address of user data, SuperSlab-aligned */
+    struct hak_slab *map; /* by slab */
+    size_t slabs; /* high-water mark: slabs that have a mapped entry; atomic stores only */
+    size_t sized_slabs; /* the same for sized frees; 0 where those are held to the byte (span/hardened.h) */
     bool exact_sizes;
 };
 extern struct hak_window hak__window;

@@ -7,10 +7,10 @@
 #include "base/retain.h"
 #include "diag/options.h"
 
-enum { DRAWN_AT_ONCE = 4 << 20 };   /* bytes; a line seldom comes back for more */
+enum { DRAWN_AT_ONCE = 4 << 20 }; /* bytes; a line seldom comes back for more */
 
 struct hak_waiting_line hak__waiting[HAK_WAITING_LINES];
-struct hak_waiting_rules hak__waiting_rules = { .any = true };   /* so that the first request asks the policy */
+struct hak_waiting_rules hak__waiting_rules = { .any = true }; /* so that the first request asks the policy */
 
 bool hak__waiting_draw(struct hak_waiting_line *line, size_t bytes)
 {
@@ -18,7 +18,7 @@ bool hak__waiting_draw(struct hak_waiting_line *line, size_t bytes)
     do {
         size_t lacks = bytes - hak_min(bytes, hak_load(&line->room, HAK_RELAXED));
         if (lacks > left) {
-            hak_store(&hak__waiting_rules.any, true, HAK_RELAXED);   /* the policy may allow more by now */
+            hak_store(&hak__waiting_rules.any, true, HAK_RELAXED); /* the policy may allow more by now */
             return false;
         }
         want = hak_min(hak_max(lacks, DRAWN_AT_ONCE), left);
@@ -56,15 +56,15 @@ static void release_line(struct hak_waiting_line *line, uint64_t now_ms)
         if (run != 0 && (run = hak_exchange(&line->run[i], 0, HAK_ACQUIRE)) != 0)
             give_waiting(run, now_ms);
     }
-    hak_store(&line->room, 0, HAK_RELAXED);   /* bytes drawn at this moment are drawn twice, or lost, until the next end */
+    hak_store(&line->room, 0, HAK_RELAXED); /* bytes drawn at this moment are drawn twice, or lost, until the next end */
 }
 
 static void give_all_waiting(void)
 {
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
     uint64_t now = hak__os->now_ms();
-    hak__retained_note(now);   /* they count as in use until now */
-    hak_store(&hak__waiting_rules.any, false, HAK_SEQ_CST);   /* first: see hak__waiting_put */
+    hak__retained_note(now); /* they count as in use until now */
+    hak_store(&hak__waiting_rules.any, false, HAK_SEQ_CST); /* first: see hak__waiting_put */
     for (uint32_t i = 0; i < HAK_WAITING_LINES; i++)
         release_line(&hak__waiting[i], now);
     ask_policy();
@@ -80,7 +80,7 @@ void hak__waiting_end_locked(void)
 void hak__waiting_end(void)
 {
     if (!hak_load(&hak__waiting_rules.any, HAK_RELAXED)) {
-        ask_policy();   /* an option may have changed */
+        ask_policy(); /* an option may have changed */
         return;
     }
     hak__arena_lock();
@@ -116,7 +116,7 @@ static void shorten_loan(size_t lender, size_t bytes)
 {
     hak_assert(!hak__super_is_taken(lender) && bytes < hak__supers[lender].mapped, "an emptied SuperSlab lends");
     hak__super_count_mapped(lender, bytes);
-    hak__retained_cut(lender, bytes);   /* later: what is mapped and not dirty is zero */
+    hak__retained_cut(lender, bytes); /* later: what is mapped and not dirty is zero */
     if (bytes == 0)
         hak__super_set_moved(lender, 0);
 }
@@ -126,7 +126,7 @@ static void lengthen_loan(size_t lender, size_t bytes)
 {
     hak__retained_remove(lender);
     hak__retained_add(lender, bytes, hak__os->now_ms());
-    hak__super_count_mapped(lender, bytes);   /* not before: what is mapped and not dirty is zero */
+    hak__super_count_mapped(lender, bytes); /* not before: what is mapped and not dirty is zero */
 }
 
 enum lent { LENT, NOT_LENT, PLACE_LOST };

@@ -23,21 +23,21 @@
 
 #include "arena/arena.h"
 
-enum { HAK_WAITING_BITS = 24 };   /* of a SuperSlab's number */
+enum { HAK_WAITING_BITS = 24 }; /* of a SuperSlab's number */
 _Static_assert(HAK_WINDOW_SUPERS <= 1ull << HAK_WAITING_BITS, "a SuperSlab's number fits below the bytes of whole pages");
 
 struct hak_waiting_line {
     hak_line_aligned _Atomic uint64_t run[HAK_WAITING_RUNS];
-    _Atomic size_t room;                    /* bytes that may wait here in all: what the line has drawn */
+    _Atomic size_t room; /* bytes that may wait here in all: what the line has drawn */
 };
 _Static_assert(sizeof(struct hak_waiting_line) == 64, "a thread touches one line");
 extern struct hak_waiting_line hak__waiting[HAK_WAITING_LINES];
 
 /* Read by every thread, changed by few. */
 struct hak_waiting_rules {
-    hak_line_aligned _Atomic size_t left;   /* bytes that no line has drawn */
-    _Atomic size_t page;                    /* hak__page_size */
-    _Atomic bool any;                       /* something may have been put since they were last given back; true at the start */
+    hak_line_aligned _Atomic size_t left; /* bytes that no line has drawn */
+    _Atomic size_t page; /* hak__page_size */
+    _Atomic bool any; /* something may have been put since they were last given back; true at the start */
 };
 extern struct hak_waiting_rules hak__waiting_rules;
 
@@ -54,7 +54,7 @@ hak_inline _Atomic uint64_t *hak__waiting_word(struct hak_waiting_line *line, si
 {
     uint64_t runs = 0;
     uint32_t free = 0;
-    hak_hide(line);   /* gcc would compute each word's address anew */
+    hak_hide(line); /* gcc would compute each word's address anew */
     while (hak_load(&line->run[free], HAK_RELAXED) != 0)
         if (++free == HAK_WAITING_RUNS)
             return NULL;

@@ -101,13 +101,13 @@ bool hak__super_unmap(size_t super)
     hak_assert(!hak__super_is_taken(super), "no block lies there");
     hak__retained_remove(super);
     hak__super_count_mapped(super, 0);
-    hak_owner_store(&me->dirty, 0);   /* later: what is mapped and not dirty is zero */
+    hak_owner_store(&me->dirty, 0); /* later: what is mapped and not dirty is zero */
     if (mapped == 0 || hak__os_unmap((uintptr_t)hak__super_start(super), mapped) == 0) {
         hak__super_set_moved(super, 0);
         return true;
     }
     hak__retained_add(super, mapped, hak__os->now_ms());
-    hak__super_count_mapped(super, mapped);   /* not before: as above */
+    hak__super_count_mapped(super, mapped); /* not before: as above */
     return false;
 }
 
@@ -120,8 +120,7 @@ static size_t purge_adjacent(size_t first, size_t count, bool moved)
     bool purged = stay && hak__os_purge((uintptr_t)hak__super_start(first), length) == 0;
     for (size_t i = first; i < first + count; i++) {
         /* A SuperSlab that can't be unmapped, for want of mappings or by a prohibition, can still return its pages. */
-        if (!purged
-            && (hak__super_unmap(i) || hak__os_purge((uintptr_t)hak__super_start(i), hak__supers[i].mapped) != 0))
+        if (!purged && (hak__super_unmap(i) || hak__os_purge((uintptr_t)hak__super_start(i), hak__supers[i].mapped) != 0))
             continue;
         hak__retained_remove(i);
         hak__supers[i].dirty = 0;
@@ -143,8 +142,7 @@ static size_t purge_group(size_t super, uint64_t before_ms, size_t keep)
     size_t first = super, last = super, bytes = me->dirty, room = hak__arena_state.dirty;
     if (me->moved)
         return purge_adjacent(super, 1, true);
-    while (first > 0 && hak__supers[first - 1].mapped == HAK_SUPER_SIZE && goes_along(first - 1, before_ms)
-           && room - bytes > keep)
+    while (first > 0 && hak__supers[first - 1].mapped == HAK_SUPER_SIZE && goes_along(first - 1, before_ms) && room - bytes > keep)
         bytes += hak__supers[--first].dirty;
     while (hak__supers[last].mapped == HAK_SUPER_SIZE && last + 1 < hak__arena_top() && goes_along(last + 1, before_ms)
            && room - bytes > keep)
@@ -159,7 +157,8 @@ static size_t retained_purge(uint64_t before_ms, size_t keep)
     size_t freed = 0;
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
     /* One that the system refuses becomes the newest; each is tried once. */
-    for (size_t tries = hak__arena_state.kept; tries > 0 && hak__arena_state.dirty > keep && hak__arena_state.oldest != 0; tries--) {
+    for (size_t tries = hak__arena_state.kept; tries > 0 && hak__arena_state.dirty > keep && hak__arena_state.oldest != 0;
+         tries--) {
         size_t oldest = hak__arena_state.oldest - 1;
         uint64_t age = hak_load(&hak__supers[oldest].freed_ms, HAK_RELAXED);
         if (age > before_ms)
@@ -196,8 +195,11 @@ static bool retained_pressure(void) { return hak__limit_is_near() || hak__ahead_
 static size_t retained_limit(uint64_t now_ms)
 {
     struct hak_retention state = {
-        .used = retained_taken() - hak__arena_state.tails, .taken = retained_taken(), .recent_peak = retained_peak(now_ms),
-        .dirty_limit = hak__option(HAK_OPTION_dirty_limit), .emptied_limit = retained_always(),
+        .used = retained_taken() - hak__arena_state.tails,
+        .taken = retained_taken(),
+        .recent_peak = retained_peak(now_ms),
+        .dirty_limit = hak__option(HAK_OPTION_dirty_limit),
+        .emptied_limit = retained_always(),
         .pressure = retained_pressure(),
     };
     return hak__retain(state).emptied;

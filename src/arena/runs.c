@@ -70,7 +70,7 @@ static bool map_ahead(size_t first, size_t count)
         hak__ahead_end();
     for (size_t i = first; i < first + count; i++) {
         hak_assert(!hak__super_is_taken(i), "memory ahead of need is free");
-        if (!hak__super_is_dirty(i))   /* since when it has been unused */
+        if (!hak__super_is_dirty(i)) /* since when it has been unused */
             hak_store(&hak__supers[i].freed_ms, hak__os->now_ms(), HAK_RELAXED);
         if (at_once)
             hak__super_unmap(i);
@@ -118,7 +118,7 @@ static size_t count_ready(size_t enough, size_t *gap)
 /* Below both limits, and not where the system has just refused: no memory, or a foreign mapping, which the next request finds out. */
 static bool reserve_one(size_t super)
 {
-    static size_t refused_at;   /* bytes that were mapped then */
+    static size_t refused_at; /* bytes that were mapped then */
     size_t soft = hak__option(HAK_OPTION_soft_limit), mapped = hak__arena_state.mapped;
     bool may = hak__limit_allows(mapped, HAK_SUPER_SIZE) && (soft == 0 || mapped + HAK_SUPER_SIZE <= soft);
     if (!may || mapped == refused_at)
@@ -135,7 +135,7 @@ size_t hak__reserve_refill(void)
         return 0;
     hak__arena_lock();
     size_t may = hak__retain((struct hak_retention){ .taken = hak__arena_state.taken << HAK_SUPER_SHIFT }).reserve;
-    want = hak_min(want, may >> HAK_SUPER_SHIFT);   /* small processes have none */
+    want = hak_min(want, may >> HAK_SUPER_SHIFT); /* small processes have none */
     while (count_ready(want, &gap) < want && reserve_one(gap))
         done++;
     hak__arena_state.reserved += done;
@@ -210,7 +210,7 @@ static int find_and_map(size_t count, size_t align, size_t bytes, bool ahead, si
         *first = count == 1 && align == 1 ? find_one() : find_run(WHICH_DIRTY, count, align);
         if (*first == HAK_NO_SUPER)
             *first = find_run(WHICH_FREE, count, align);
-        if (*first == HAK_NO_SUPER) {   /* a run at the frontier, joined with what is free just below it */
+        if (*first == HAK_NO_SUPER) { /* a run at the frontier, joined with what is free just below it */
             *first = aligned_from(free_end(), align);
             grown = true;
         }
@@ -272,7 +272,7 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
         *fresh = claim_run(first, count, kind, HAK_SUPER_HUGE_TAIL);
     if (code == 0 && kind == HAK_SUPER_HUGE)
         hak__prefault_even(first, count);
-    if (hak__arena_state.dirty > 0)   /* more is in use, so less unused memory may stay */
+    if (hak__arena_state.dirty > 0) /* more is in use, so less unused memory may stay */
         hak__retained_due(now);
     hak__arena_unlock();
     return code == 0 ? first : HAK_NO_SUPER;
@@ -361,7 +361,7 @@ static bool looks_at_once(size_t super)
 {
     static _Atomic uint32_t looks;
     return hak_load(&looks, HAK_RELAXED) < LOOKED_AT_MOST && hak_fetch_add(&looks, 1, HAK_RELAXED) < LOOKED_AT_MOST
-           && is_there_at_once(hak__super_start(super + 1));
+        && is_there_at_once(hak__super_start(super + 1));
 }
 
 static size_t make_bare(size_t super, bool *fresh)
@@ -529,10 +529,10 @@ bool hak__arena_is_valid(void)
                             "a SuperSlab is free or taken", super);
         dirty += is_dirty ? super->dirty : 0;
     }
-    valid &= hak__holds(mapped + hak__arena_state.pieces == hak__arena_state.mapped && dirty == hak__arena_state.dirty
-                            && moved == hak__arena_state.moved && spare == hak__arena_state.spare
-                            && tails == hak__arena_state.tails,
-                        "the arena's sums are right", &hak__arena_state);
+    valid &=
+        hak__holds(mapped + hak__arena_state.pieces == hak__arena_state.mapped && dirty == hak__arena_state.dirty
+                       && moved == hak__arena_state.moved && spare == hak__arena_state.spare && tails == hak__arena_state.tails,
+                   "the arena's sums are right", &hak__arena_state);
     valid &= hak__holds(hak__arena_state.ends == count_ends(), "the ends of what is mapped are counted", &hak__arena_state);
     valid &= hak__retained_is_valid();
     hak__arena_unlock();

@@ -153,7 +153,7 @@ size_t hak__part_next(size_t part)
 {
     size_t end = hak_div_up(hak__arena_top(), HAK_PART_SUPERS);
     while (part < end) {
-        uint64_t bits = hak_load(&open_parts[part / 64], HAK_ACQUIRE) >> part % 64;   /* acquire: as above */
+        uint64_t bits = hak_load(&open_parts[part / 64], HAK_ACQUIRE) >> part % 64; /* acquire: as above */
         if (bits != 0)
             return part + hak_ctz64(bits);
         part = (part / 64 + 1) * 64;
@@ -245,7 +245,7 @@ int hak__run_open(size_t first, size_t count)
     if (end > hak__window_supers())
         return ENOMEM;
     int code = end > top ? extend_tables(end) : 0;
-    if (code == EEXIST)   /* no table can be found elsewhere */
+    if (code == EEXIST) /* no table can be found elsewhere */
         return ENOMEM;
     for (size_t part = first / HAK_PART_SUPERS; code == 0 && part * HAK_PART_SUPERS < end; part++)
         if ((code = part_open(part, hak_max(end, top))) == EEXIST)
@@ -334,7 +334,7 @@ void hak__hole_make(size_t super)
 static int pass_over(size_t part)
 {
     size_t top = hak__arena_top(), from = part * HAK_PART_SUPERS, end = from + HAK_PART_SUPERS;
-    if (hak__part_is_open(part))   /* the first one, as far as it has come */
+    if (hak__part_is_open(part)) /* the first one, as far as it has come */
         from = top;
     hak_assert(from < end, "what is open below the frontier has its descriptors");
     if (end > top && (end > hak__window_supers() || extend_tables(end) != 0))

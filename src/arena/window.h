@@ -26,9 +26,9 @@ size_t hak__window_supers(void);
  *   for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1))
  * Elsewhere a walk may only begin in an open part, or where a part begins. */
 bool hak__part_is_open(size_t part);
-size_t hak__part_next(size_t part);          /* the first open one from this one on; none: it begins at or above the top */
-size_t hak__super_before(size_t super);      /* the other way: the next lower one in an open part; HAK_NO_SUPER */
-bool hak__super_is_hole(size_t super);       /* below the top: a foreign mapping was found there */
+size_t hak__part_next(size_t part); /* the first open one from this one on; none: it begins at or above the top */
+size_t hak__super_before(size_t super); /* the other way: the next lower one in an open part; HAK_NO_SUPER */
+bool hak__super_is_hole(size_t super); /* below the top: a foreign mapping was found there */
 
 hak_inline size_t hak__super_from(size_t super)
 {
@@ -49,15 +49,15 @@ uintptr_t hak__zero_size_start(void);
 hak_cold int hak__guarded_map(uintptr_t address, size_t bytes);
 hak_cold bool hak__guarded_unmap(uintptr_t address, size_t bytes);
 
-extern _Atomic size_t hak__guarded_bytes;   /* mapped now */
+extern _Atomic size_t hak__guarded_bytes; /* mapped now */
 
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
 
 /* How many parts from this one on are alike, all free or all foreign, as far as one read tells; 1 if it is open. */
 size_t hak__parts_alike(size_t part);
 
-uint64_t hak__part_free(size_t part);     /* a bit for each free SuperSlab, by its place in it */
-size_t hak__parts_foreign(void);          /* how many closed ones are foreign */
+uint64_t hak__part_free(size_t part); /* a bit for each free SuperSlab, by its place in it */
+size_t hak__parts_foreign(void); /* how many closed ones are foreign */
 
 /* Opens the parts of a run, and raises the frontier above it: the metadata of its SuperSlabs exists afterwards. 0, an errno code other
  * than EEXIST, or HAK_PASSED: a foreign mapping lies in place of the descriptors of a part, which was marked so. */

@@ -8,7 +8,7 @@
 #include "base/atomic.h"
 #include "base/syscall.h"
 
-#if HAK_DEBUG && !defined(HAK_RACE_TEST)   /* the explorer of schedules has its own */
+#if HAK_DEBUG && !defined(HAK_RACE_TEST) /* the explorer of schedules has its own */
 static void say_text(const char *text)
 {
     long written = hak__syscall(SYS_write, STDERR_FILENO, text, strlen(text));

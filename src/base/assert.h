@@ -21,7 +21,7 @@ hak_noreturn void hak__assert_failed(const char *condition, const char *what, co
 #endif
 
 struct hak_broken {
-    const char *what;      /* NULL: nothing was found since this was last cleared */
+    const char *what; /* NULL: nothing was found since this was last cleared */
     const void *where;
 };
 extern struct hak_broken hak__broken;

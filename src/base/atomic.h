@@ -42,10 +42,7 @@ hak_inline void hak_count(hak_counter *c, uint64_t n)
     atomic_store_explicit(c, atomic_load_explicit(c, memory_order_relaxed) + n, memory_order_relaxed);
 }
 
-hak_inline uint64_t hak_counted(const hak_counter *c)
-{
-    return atomic_load_explicit(c, memory_order_relaxed);
-}
+hak_inline uint64_t hak_counted(const hak_counter *c) { return atomic_load_explicit(c, memory_order_relaxed); }
 
 /* A plain word of one owner that others may look at: the owner reads it plainly and stores it so that no thread sees a
  * torn or early value. Compiles to one ordinary store on x86-64, to a store-release on aarch64. */

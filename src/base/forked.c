@@ -11,9 +11,9 @@ struct hak_forked hak__forked;
 static bool (*repair_child)(void), (*arrive_late)(void);
 static _Atomic uint32_t *(*find_fork_mark)(void);
 static bool (*is_fork_copy)(void);
-static _Atomic long process;   /* orders nothing: read again after a call of the system */
+static _Atomic long process; /* orders nothing: read again after a call of the system */
 static _Atomic uint32_t repairs;
-static _Atomic bool several;   /* more than one thread has taken a lock, or been about to */
+static _Atomic bool several; /* more than one thread has taken a lock, or been about to */
 
 /* Any thread, any number of times: it is always the same word. */
 static bool look_at_mark(void)
@@ -75,7 +75,7 @@ void hak__fork_watch(void)
     if (hak_likely(hak_peek(&hak__forked.mark) != NULL) || !begun || hak_load(&handled, HAK_RELAXED) != 0)
         return;
     if (!look_at_mark() && hak_exchange(&handled, 1, HAK_RELAXED) == 0)
-        pthread_atfork(NULL, NULL, repair_at_once);   /* kernels before 4.14 */
+        pthread_atfork(NULL, NULL, repair_at_once); /* kernels before 4.14 */
 }
 
 bool hak__fork_is_home(void) { return hak__syscall(SYS_getpid) == hak_load(&process, HAK_RELAXED); }

@@ -29,7 +29,7 @@ void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_
 /* From now on all forked children are put in order; called before a second thread takes a lock (lock.h), or the library makes a thread
  * of its own. May allocate. */
 hak_cold void hak__fork_watch(void);
-bool hak__fork_alone(void);   /* neither has happened yet */
+bool hak__fork_alone(void); /* neither has happened yet */
 
 /* While there is no mark: repairs a child that was forked by a thread without a heap. For a thread that is about to get
  * one, or that waits for a lock. */

@@ -41,7 +41,7 @@
 #define HAK_WINDOW_SIZE ((size_t)1 << HAK_WINDOW_SHIFT)
 #define HAK_WINDOW_SUPERS ((size_t)1 << (HAK_WINDOW_SHIFT - HAK_SUPER_SHIFT))
 #define HAK_META_STEP ((size_t)64 << 10)   /* from this size on a metadata window grows by its half, before that it doubles */
-#ifdef HAK_RACE_TEST                       /* few enough for every schedule */
+#ifdef HAK_RACE_TEST /* few enough for every schedule */
 #define HAK_WAITING_LINES 1u
 #define HAK_WAITING_RUNS 2u
 #else

@@ -45,10 +45,7 @@ void hak__lock_expect_order(uint32_t rank)
 #endif
 
 /* The release of a heap does not look for waiting threads, so they leave no mark there. */
-static bool lock_wakes(uint32_t rank)
-{
-    return rank != HAK_RANK_HEAP && rank != HAK_RANK_SHARE && rank != HAK_RANK_FOREIGN;
-}
+static bool lock_wakes(uint32_t rank) { return rank != HAK_RANK_HEAP && rank != HAK_RANK_SHARE && rank != HAK_RANK_FOREIGN; }
 
 /* A thread that has slept leaves the mark when it takes the lock, since there may be more that sleep. */
 bool hak__lock_word_wait(_Atomic uint32_t *word, uint32_t mark, uint32_t rank)
@@ -102,7 +99,10 @@ bool hak__lock_fork_child(struct hak_lock *lock)
     return left;
 }
 
-bool hak__lock_inherit(struct hak_lock *lock) { return hak__lock_fork_child(lock) && hak__lock_word_try(&lock->held, 0, lock->rank); }
+bool hak__lock_inherit(struct hak_lock *lock)
+{
+    return hak__lock_fork_child(lock) && hak__lock_word_try(&lock->held, 0, lock->rank);
+}
 
 bool hak__lock_is_held(struct hak_lock *lock) { return hak_load(&lock->held, HAK_ACQUIRE) != HAK_LOCK_FREE; }
 

@@ -22,18 +22,18 @@
 #endif
 
 enum hak_lock_rank {
-    HAK_RANK_INIT = 1,  /* the library's start */
+    HAK_RANK_INIT = 1, /* the library's start */
     HAK_RANK_EXIT_HEAP, /* the shared heap of threads that have ended */
-    HAK_RANK_BACKGROUND,/* the background thread's beginning and end */
-    HAK_RANK_HEAP,      /* the calling thread's heap, or the exit heap */
-    HAK_RANK_OWNS,      /* the list of user heaps */
-    HAK_RANK_OWN,       /* one of them: its shares, its huge blocks; before the locks of its shares */
-    HAK_RANK_SAMPLES,   /* the samples of one */
-    HAK_RANK_SPARE,     /* the shares that are of no heap */
-    HAK_RANK_SHARE,     /* a share's heap */
-    HAK_RANK_FOREIGN,   /* the heap of another thread or of none: several at once, in any order, since their holders wait for no other */
-    HAK_RANK_ARENA,     /* growth and runs of SuperSlabs */
-    HAK_RANK_CALLBACK,  /* the callback of the soft limit, while it is read or changed */
+    HAK_RANK_BACKGROUND, /* the background thread's beginning and end */
+    HAK_RANK_HEAP, /* the calling thread's heap, or the exit heap */
+    HAK_RANK_OWNS, /* the list of user heaps */
+    HAK_RANK_OWN, /* one of them: its shares, its huge blocks; before the locks of its shares */
+    HAK_RANK_SAMPLES, /* the samples of one */
+    HAK_RANK_SPARE, /* the shares that are of no heap */
+    HAK_RANK_SHARE, /* a share's heap */
+    HAK_RANK_FOREIGN, /* the heap of another thread or of none: several at once, in any order, since their holders wait for no other */
+    HAK_RANK_ARENA, /* growth and runs of SuperSlabs */
+    HAK_RANK_CALLBACK, /* the callback of the soft limit, while it is read or changed */
     HAK_RANKS,
 };
 
@@ -50,9 +50,9 @@ struct hak_lock {
 
 /* What a thread notes besides its heap. One struct, since static TLS is scarce and each variable may bring its own padding. */
 struct hak_thread_notes {
-    uint32_t lock_number;          /* see hak__lock_me; 0: none yet */
-    uint16_t frees_without_heap;   /* before it has one (thread.c) */
-    bool in_callback;              /* of a heap that has reached its limit (userheap/userheap.c) */
+    uint32_t lock_number; /* see hak__lock_me; 0: none yet */
+    uint16_t frees_without_heap; /* before it has one (thread.c) */
+    bool in_callback; /* of a heap that has reached its limit (userheap/userheap.c) */
 };
 extern __thread struct hak_thread_notes hak__thread_notes __attribute__((tls_model("initial-exec")));
 
@@ -114,7 +114,7 @@ hak_inline bool hak__lock_word_is_left(const _Atomic uint32_t *word)
 /* --- locks that are never lost ------------------------------------------------------------------------------------------------ */
 
 void hak__lock_acquire(struct hak_lock *lock);
-bool hak__lock_try(struct hak_lock *lock);     /* false when another thread holds it: does not wait */
+bool hak__lock_try(struct hak_lock *lock); /* false when another thread holds it: does not wait */
 void hak__lock_release(struct hak_lock *lock);
 
 /* In a forked child that is being repaired: frees the lock if a thread that does not exist here has it; says whether one had. */
@@ -139,4 +139,4 @@ void hak__nap(unsigned tries);
 void hak__yield_on(_Atomic uint32_t *word, uint32_t value, unsigned tries);
 void hak__wake(_Atomic uint32_t *word);
 
-enum { HAK_WAIT_SPINS = 100 };   /* rounds before the first sleep */
+enum { HAK_WAIT_SPINS = 100 }; /* rounds before the first sleep */

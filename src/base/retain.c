@@ -15,7 +15,8 @@ static size_t retain_most(const struct hak_retention *in)
 struct hak_retained hak__retain(struct hak_retention in)
 {
     hak_assert(in.used <= in.taken || in.taken == 0, "tails are taken memory too");
-    size_t unused = in.dirty_limit + in.used / UNUSED_SHARE, recent = retain_above(in.recent_peak, in.taken), most = retain_most(&in);
+    size_t unused = in.dirty_limit + in.used / UNUSED_SHARE, recent = retain_above(in.recent_peak, in.taken),
+           most = retain_most(&in);
     return (struct hak_retained){
         .emptied = hak_max(in.emptied_limit + in.used / EMPTIED_SHARE, hak_min(recent, most)),
         /* An eighth more, so that a heap that goes to and fro around the limit is not purged all the time. */

@@ -17,20 +17,20 @@
 
 /* In bytes. */
 struct hak_retention {
-    size_t used;            /* mapped in SuperSlabs that are in use, without tails */
-    size_t taken;           /* with tails */
-    size_t recent_peak;     /* the most of `taken` within the purge delay */
-    size_t dirty_limit;     /* HAKMEM_DIRTY_LIMIT */
-    size_t emptied_limit;   /* the fixed amount for emptied SuperSlabs */
-    bool pressure;          /* what is mapped counts: a limit exists, or there is little room */
+    size_t used; /* mapped in SuperSlabs that are in use, without tails */
+    size_t taken; /* with tails */
+    size_t recent_peak; /* the most of `taken` within the purge delay */
+    size_t dirty_limit; /* HAKMEM_DIRTY_LIMIT */
+    size_t emptied_limit; /* the fixed amount for emptied SuperSlabs */
+    bool pressure; /* what is mapped counts: a limit exists, or there is little room */
 };
 
 struct hak_retained {
-    size_t emptied;   /* emptied SuperSlabs, and tails of huge blocks */
-    size_t unused;    /* unused slabs and emptied SuperSlabs together, when a SuperSlab is opened */
-    size_t growth;    /* the same, while memory grows */
-    size_t reserve;   /* mapped by upkeep ahead of need */
-    size_t waiting;   /* freed runs that their threads may take again without asking */
+    size_t emptied; /* emptied SuperSlabs, and tails of huge blocks */
+    size_t unused; /* unused slabs and emptied SuperSlabs together, when a SuperSlab is opened */
+    size_t growth; /* the same, while memory grows */
+    size_t reserve; /* mapped by upkeep ahead of need */
+    size_t waiting; /* freed runs that their threads may take again without asking */
 };
 
 struct hak_retained hak__retain(struct hak_retention in);
@@ -47,13 +47,13 @@ size_t hak__recent_peak(struct hak_recent *recent, size_t used, uint64_t now_ms,
 
 /* --- one thread's large blocks ---------------------------------------------------------------------------------------- */
 
-enum { HAK_RETAIN_WHOLE = 256 };   /* the unit of `absent` */
+enum { HAK_RETAIN_WHOLE = 256 }; /* the unit of `absent` */
 
 struct hak_large_retention {
-    size_t used, cached;    /* bytes in the program's hands; in the large cache */
-    size_t peak;            /* the most of `used` lately */
-    size_t budget, spent;   /* HAKMEM_THREAD_BUDGET; how much of it the bins of other blocks have */
-    unsigned absent;        /* how much of the cached blocks is not resident; believed up to three quarters */
+    size_t used, cached; /* bytes in the program's hands; in the large cache */
+    size_t peak; /* the most of `used` lately */
+    size_t budget, spent; /* HAKMEM_THREAD_BUDGET; how much of it the bins of other blocks have */
+    unsigned absent; /* how much of the cached blocks is not resident; believed up to three quarters */
 };
 
 /* Of what a thread's spans hold, what its cache may hold besides the budget. */

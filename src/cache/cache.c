@@ -41,7 +41,7 @@ static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t coun
         }
         word = hak__owner_of(blocks[n]);
         if (!hak__hardened_at(hak__slab_of(blocks[n])))
-            hak__mark_live(blocks[n]);   /* until its owner marks it */
+            hak__mark_live(blocks[n]); /* until its owner marks it */
         if (!hak__outbox_add(heap, blocks[n]))
             hak__outbox_add_slow(heap, blocks[n], word, function);
         n++;
@@ -126,7 +126,7 @@ void hak__cache_mark(struct hak_heap *heap, uint32_t index)
     struct hak_bin *bin = hak__heap_bin(heap, index);
     uint64_t below = class->capacity == 0 ? 0 : (uint64_t)(bin->top - class->bottom);
     uint64_t left = heap->sample.left == 0 ? draw_mark() : heap->sample.left;
-    left -= left > 1;   /* the block that goes out now */
+    left -= left > 1; /* the block that goes out now */
     hak_count(&heap->sample.seen, below + 1);
     while (left <= below && left != 0 && has_room(heap, bin, index)) {
         below -= left - 1;

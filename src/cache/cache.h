@@ -69,7 +69,7 @@ hak_inline void hak__cache_absorb(struct hak_heap *heap, struct hak_class_offset
 {
     struct hak_bin *bin = hak__bin_at(heap, offset);
     void **top = bin->top;
-    heap->foreign[hak__class_of_offset(offset)] = true;   /* before the block can be seen: a child forked in between has to know */
+    heap->foreign[hak__class_of_offset(offset)] = true; /* before the block can be seen: a child forked in between has to know */
     hak_slot_store(top, p);
     hak_owner_store(&bin->top, top + 1);
 }

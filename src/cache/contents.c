@@ -80,8 +80,8 @@ bool hak__cache_is_valid(struct hak_heap *heap)
         void **top = hak_peek(&bin->top);
         if (!hak__holds(class->bottom[-1] == NULL && bin->end == class->bottom + class->capacity,
                         "a bin has its bottom and its capacity", bin)
-            || !hak__holds(top >= class->bottom && top <= bin->end && class->capacity <= class->ceiling,
-                           "a bin's top is within it", bin))
+            || !hak__holds(top >= class->bottom && top <= bin->end && class->capacity <= class->ceiling, "a bin's top is within it",
+                           bin))
             return false;
         for (void **slot = class->bottom; slot < top; slot++)
             valid &= hak__holds(slot_is_valid(heap, index, slot), "a bin has blocks of its class and heap", slot);
@@ -108,7 +108,7 @@ static hak_cold bool owner_has(hak_heap_question *question, uint32_t class, cons
     for (;;) {
         uint32_t word = hak__owner_of(p), id = hak__owner_id(word);
         if (id - 1 >= HAK_HEAPS_MAX || hak__owner_class(word) != class)
-            return true;   /* the span has ended, so no block of it is in use */
+            return true; /* the span has ended, so no block of it is in use */
         if (hak__heap_ask(hak__heap_by_id(id), question, class, p, HAK_HEAP_ASK_TRIES))
             return true;
         if (hak__owner_of(p) == word)
@@ -119,7 +119,7 @@ static hak_cold bool owner_has(hak_heap_question *question, uint32_t class, cons
 hak_cold bool hak__cache_has_freed(struct hak_heap *mine, uint32_t class, const void *p)
 {
     return (mine != NULL && hak__heap_ask(mine, has_freed, class, p, HAK_HEAP_ASK_TRIES)) || owner_has(has_freed, class, p)
-           || hak__heaps_ask(mine, has_freed, class, p, HAK_HEAP_ASK_TRIES);
+        || hak__heaps_ask(mine, has_freed, class, p, HAK_HEAP_ASK_TRIES);
 }
 
 hak_cold bool hak__cache_has_purged(uint32_t class, const void *p) { return owner_has(has_in_span, class, p); }

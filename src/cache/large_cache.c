@@ -168,12 +168,16 @@ static size_t large_cache_limit(struct hak_heap *heap)
 {
     struct hak_large_cache *cache = &heap->large_cache;
     size_t used = heap->large_out - hak_load(&heap->large_remote_freed, HAK_RELAXED) - cache->bytes;
-    if ((ptrdiff_t)used < 0)   /* a block may be freed by another thread before its owner has counted it */
+    if ((ptrdiff_t)used < 0) /* a block may be freed by another thread before its owner has counted it */
         return 0;
     cache->peak = hak_max(cache->peak, used);
     return hak__retain_large((struct hak_large_retention){
-        .used = used, .cached = cache->bytes, .peak = cache->peak, .budget = hak__option(HAK_OPTION_thread_budget),
-        .spent = heap->budget.bytes, .absent = cache->absent_share,
+        .used = used,
+        .cached = cache->bytes,
+        .peak = cache->peak,
+        .budget = hak__option(HAK_OPTION_thread_budget),
+        .spent = heap->budget.bytes,
+        .absent = cache->absent_share,
     });
 }
 
@@ -198,8 +202,8 @@ static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const
         give_up_oldest(heap);
     }
     heap->large_cache.sure = hak_min(limit, heap->large_cache.charged);
-    if (heap->large_cache.clock % HAK_LARGE_LOOK_EVERY == 0)   /* not where the bin is full, which brings every free here */
-        heap->polling.calls += HAK_LARGE_LOOK_EVERY;     /* the frees that have not been counted */
+    if (heap->large_cache.clock % HAK_LARGE_LOOK_EVERY == 0) /* not where the bin is full, which brings every free here */
+        heap->polling.calls += HAK_LARGE_LOOK_EVERY; /* the frees that have not been counted */
     return true;
 }
 

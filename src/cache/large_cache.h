@@ -24,7 +24,7 @@
  * has to take the lock. */
 hak_inline uint32_t hak__large_cache_begin(struct hak_large_cache *cache)
 {
-    uint32_t turns = hak_load(&cache->owner_turns, HAK_RELAXED) | 1;   /* odd already: a thread was ended inside */
+    uint32_t turns = hak_load(&cache->owner_turns, HAK_RELAXED) | 1; /* odd already: a thread was ended inside */
     hak_store(&cache->owner_turns, turns, HAK_RELAXED);
     hak_signal_fence();
     if (hak_likely(hak_load(&cache->asked_ms, HAK_RELAXED) == 0))
@@ -53,7 +53,10 @@ hak_inline void hak__large_cache_answer(struct hak_large_cache *cache) { hak_sto
 enum { HAK_LARGE_LOOK_EVERY = 32 };
 
 /* When the block in a slot was freed; it stands as far behind the slot as the bin has slots. */
-hak_inline uintptr_t *hak__large_time(const struct hak_heap_class *class, void **slot) { return (uintptr_t *)(slot + class->capacity); }
+hak_inline uintptr_t *hak__large_time(const struct hak_heap_class *class, void **slot)
+{
+    return (uintptr_t *)(slot + class->capacity);
+}
 
 /* Blocks have left the bin of a class. */
 hak_inline void hak__large_bin_lost(struct hak_heap *heap, uint32_t class, uint32_t count)

@@ -9,8 +9,7 @@
 #include "heap/heap.h"
 
 /* The index of the block at p in its span; checked, because the pointer comes from the program. */
-static uint32_t index_of(const struct hak_span *span, const struct hak_class *class, const void *p,
-                         const char *function)
+static uint32_t index_of(const struct hak_span *span, const struct hak_class *class, const void *p, const char *function)
 {
     struct hak_place place = hak__place_of(class->reciprocal, (size_t)((const char *)p - hak__span_start(span)));
     if (hak_unlikely(!hak__place_is_block(place, class->reciprocal, class->blocks)))
@@ -18,10 +17,7 @@ static uint32_t index_of(const struct hak_span *span, const struct hak_class *cl
     return (uint32_t)place.index;
 }
 
-static const struct hak_class *class_of(uint32_t word)
-{
-    return hak__owner_sizes(word);
-}
+static const struct hak_class *class_of(uint32_t word) { return hak__owner_sizes(word); }
 
 /* Publishes blocks of one slab: consecutive ones that share a word with one operation. */
 static void outbox_publish(size_t slab, void *const *blocks, uint32_t count, const char *function, hak_counter *operations)
@@ -55,7 +51,7 @@ static void publish_bucket(struct hak_heap *heap, struct hak_outbox_bucket *buck
     hak_count(&heap->counts.remote_frees, count - taken);
     hak_store(&bucket->count, 0, HAK_RELAXED);
     hak_store(&bucket->taken, 0, HAK_RELAXED);
-    hak_store(&bucket->limit, 0, HAK_RELAXED);   /* the slab may serve another class by the next time */
+    hak_store(&bucket->limit, 0, HAK_RELAXED); /* the slab may serve another class by the next time */
     if (count != taken)
         outbox_publish(slab, bucket->blocks + taken, count - taken, function, &heap->counts.remote_published);
 }

@@ -26,10 +26,10 @@ void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, cons
     if (!mine && hak__outbox_add(heap, p))
         return;
     if (!inside && !hak__heap_lock(heap))
-        return;   /* in a child that has had to leave the heap: what was in it is not used again */
+        return; /* in a child that has had to leave the heap: what was in it is not used again */
     if (!mine)
         hak__outbox_add_slow(heap, p, word, function);
-    else if (hak__is_large(class) || hak_unlikely((heap->mode & HAK_MODE_HARDENED) == 0))   /* whose bins are open */
+    else if (hak__is_large(class) || hak_unlikely((heap->mode & HAK_MODE_HARDENED) == 0)) /* whose bins are open */
         hak__heap_give(heap, &p, 1, function);
     else if (heap->classes[class].capacity == 0 || !hak__cache_push(hak__heap_bin(heap, class), p))
         hak__cache_overflow(heap, class, p, function);
@@ -67,10 +67,7 @@ hak_inline bool look_through(const struct hak_heap *heap, bool look(void *argume
 
 static bool is_this(void *argument, const void *p) { return p == argument; }
 
-bool hak__quarantine_has(const struct hak_heap *heap, const void *p)
-{
-    return look_through(heap, is_this, (void *)(uintptr_t)p);
-}
+bool hak__quarantine_has(const struct hak_heap *heap, const void *p) { return look_through(heap, is_this, (void *)(uintptr_t)p); }
 
 static bool count_one(void *argument, const void *p)
 {

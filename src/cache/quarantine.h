@@ -12,16 +12,16 @@
 
 enum { HAK_QUARANTINE_MIXED = 128, HAK_QUARANTINE_QUEUE = 512, HAK_QUARANTINE_LEAST = 4 };
 
-enum { HAK_UNWINDS_MOST = 1024, HAK_UNWINDS_MORE = 4 };   /* the latter in 256 calls; see trace/trace.h */
+enum { HAK_UNWINDS_MOST = 1024, HAK_UNWINDS_MORE = 4 }; /* the latter in 256 calls; see trace/trace.h */
 
 struct hak_quarantine {
     uint64_t random;
-    uint32_t calls;                                 /* of malloc and free since upkeep was looked at, modulo 2^32 */
-    uint32_t unwinds_left;                          /* stacks that the heap's calls may still unwind (trace/trace.h) */
-    const void *at;                                 /* the block that the thread is sealing or clearing just now */
-    size_t bytes;                                   /* of the blocks in it */
-    uint32_t first, next;                           /* of the queue, modulo 2^32 */
-    uint32_t mixed_most;                            /* longer blocks only queue */
+    uint32_t calls; /* of malloc and free since upkeep was looked at, modulo 2^32 */
+    uint32_t unwinds_left; /* stacks that the heap's calls may still unwind (trace/trace.h) */
+    const void *at; /* the block that the thread is sealing or clearing just now */
+    size_t bytes; /* of the blocks in it */
+    uint32_t first, next; /* of the queue, modulo 2^32 */
+    uint32_t mixed_most; /* longer blocks only queue */
     void *mixed[HAK_QUARANTINE_MIXED];
     void *queue[HAK_QUARANTINE_QUEUE];
 };
@@ -50,10 +50,7 @@ hak_inline void hak__quarantine_at_end(struct hak_heap *heap, const void *before
 /* The rest of hak__quarantine_leave: by the owner, under the heap lock. */
 hak_aside void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, const char *function);
 
-hak_inline uint32_t hak__quarantine_queued(const struct hak_quarantine *quarantine)
-{
-    return quarantine->next - quarantine->first;
-}
+hak_inline uint32_t hak__quarantine_queued(const struct hak_quarantine *quarantine) { return quarantine->next - quarantine->first; }
 
 /* A block that leaves is out of the quarantine before it is anywhere else. */
 hak_inline void *hak__quarantine_first(struct hak_quarantine *quarantine)

@@ -39,7 +39,7 @@ static hak_noinline uint32_t take_common(struct hak_heap *heap, uint32_t class_i
     struct hak_heap_class *class = &heap->classes[class_index];
     uint32_t count = hak__common_take(heap, class_index, class->bottom);
     if (class->common_left == 0)
-        hak__cache_absorb_begin(heap, class_index);   /* anew: as much as any class, from now on */
+        hak__cache_absorb_begin(heap, class_index); /* anew: as much as any class, from now on */
     return count != 0 ? count : hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
 }
 
@@ -63,8 +63,8 @@ hak_inline void *refill_bin(struct hak_heap *heap, uint32_t class_index)
     struct hak_heap_class *class = &heap->classes[class_index];
     hak__cache_grow(heap, class_index);
     uint32_t count = hak_unlikely(class->common_left != 0)
-                         ? take_common(heap, class_index)
-                         : hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
+                       ? take_common(heap, class_index)
+                       : hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
     if (count == 0)
         return NULL;
     if (heap->absorb[class_index] == NULL)

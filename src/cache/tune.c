@@ -30,14 +30,11 @@ enum { CHARGE_STEP = 2 << 20 };
  * Areas of slots are carved from the memory behind the heap's struct only as bins grow, so that a thread touches no more of it than it
  * uses. */
 
-enum { SLOTS_LEAST = 16 };   /* in an area; each with a guard word below them */
+enum { SLOTS_LEAST = 16 }; /* in an area; each with a guard word below them */
 
 /* Areas have 16, 32, 64, ... slots and the guard word below them, and are kept apart by size when given back. A capacity between two
  * sizes gets the larger area and never touches the rest. */
-static unsigned slots_order(uint32_t slots)
-{
-    return slots <= SLOTS_LEAST ? 0 : hak_msb64((slots - 1) / SLOTS_LEAST) + 1;
-}
+static unsigned slots_order(uint32_t slots) { return slots <= SLOTS_LEAST ? 0 : hak_msb64((slots - 1) / SLOTS_LEAST) + 1; }
 
 /* The slot area begins with the slots in the struct unless classes have them as their local slots, and goes on behind the struct. */
 static void slots_open(struct hak_heap *heap)
@@ -69,7 +66,7 @@ static bool slots_extend(struct hak_heap *heap, size_t need)
 static bool slots_find(struct hak_heap *heap, size_t need)
 {
     void **behind = (void **)hak_align_up((uintptr_t)(heap + 1), 64);
-    bool first = heap->slots.end < behind;   /* they were those in the struct until now */
+    bool first = heap->slots.end < behind; /* they were those in the struct until now */
     void **next = first ? behind : heap->slots.next;
     if ((size_t)(slots_end(heap) - next) < need && !slots_extend(heap, need))
         return false;
@@ -92,7 +89,7 @@ static void **slots_take(struct hak_heap *heap, uint32_t slots)
         area = heap->slots.next;
         heap->slots.next = area + need;
     }
-    if (*area != NULL)   /* fresh memory is zero and need not be touched */
+    if (*area != NULL) /* fresh memory is zero and need not be touched */
         *area = NULL;
     return area + 1;
 }
@@ -134,7 +131,7 @@ static void open_or_close(struct hak_heap *heap, uint32_t index)
     if (reasons != 0) {
         class->hidden = heap->bins[index];
         class->absorbs = heap->absorb[index] != NULL;
-        heap->absorb[index] = NULL;   /* a limit says nothing about where the closed bin's top lies */
+        heap->absorb[index] = NULL; /* a limit says nothing about where the closed bin's top lies */
     }
     heap->bins[index] = reasons != 0 ? (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP } : class->hidden;
 }
@@ -151,7 +148,7 @@ void hak__cache_profile(struct hak_heap *heap)
 
 /* Touched when a bin grows or shrinks and when a heap is opened, parked or unparked: rarely enough to be shared. It
  * guards no other memory, so its operations are relaxed. */
-static hak_line_aligned _Atomic size_t all_bytes;   /* what every thread reads lies elsewhere */
+static hak_line_aligned _Atomic size_t all_bytes; /* what every thread reads lies elsewhere */
 
 size_t hak__cache_process_bytes(void) { return hak_load(&all_bytes, HAK_RELAXED); }
 
@@ -187,7 +184,7 @@ void hak__cache_discharge_large(struct hak_heap *heap)
 {
     size_t need = hak_align_up(heap->large_cache.bytes, CHARGE_STEP);
     if (heap->large_cache.charged == need)
-        return;   /* and writes nothing: a parked heap, which charges nothing, may be taken up at the same time */
+        return; /* and writes nothing: a parked heap, which charges nothing, may be taken up at the same time */
     budget_discharge(heap, heap->large_cache.charged - need);
     heap->large_cache.charged = need;
     heap->large_cache.sure = 0;
@@ -213,7 +210,7 @@ static void open_class(struct hak_heap *heap, uint32_t index)
     if (class->local)
         place_locally(heap, index);
     else
-        class->bottom = slots_take(heap, class->capacity << hak__is_large(index));   /* times behind the slots (large_cache.c) */
+        class->bottom = slots_take(heap, class->capacity << hak__is_large(index)); /* times behind the slots (large_cache.c) */
     hak_assert(class->bottom != NULL, "first capacities fit the slot area");
     heap->closed_reasons[index] = 0;
     heap->bins[index] = (struct hak_bin){ class->bottom, class->bottom + class->capacity };
@@ -235,10 +232,7 @@ static void count_first_capacities(struct hak_heap *heap)
 /* Small blocks lie several to a cache line, next to blocks that other threads use: handing those out here would make
  * the threads share lines for good. From a line's size on they share only edges; but small ones are many, so a
  * thread keeps only a few, when it is running short (docs/decisions/0053). */
-static bool may_absorb(uint32_t class)
-{
-    return class <= HAK_CLASS_MID_LAST && hak__classes[class].size >= 64;
-}
+static bool may_absorb(uint32_t class) { return class <= HAK_CLASS_MID_LAST && hak__classes[class].size >= 64; }
 
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
 {
@@ -247,7 +241,7 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
     uint32_t most = class->capacity / 2u;
     if (hak__classes[index].size <= HAK_ABSORB_SMALL)
         most = (uint32_t)hak_min(most, HAK_ABSORB_MOST);
-    if (class->common_left != 0)   /* blocks that others may use are not absorbed */
+    if (class->common_left != 0) /* blocks that others may use are not absorbed */
         most = (uint32_t)hak_min(most, hak_max(1, YOUNG_BYTES / hak__classes[index].size));
     if (heap->closed_reasons[index] == 0 && may_absorb(index))
         heap->absorb[index] = class->bottom + most;
@@ -267,7 +261,7 @@ static bool bin_resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
         if (bottom == NULL)
             return false;
         memcpy(bottom, former, held * sizeof *bottom);
-        bin->end = bottom;   /* full until all three words agree */
+        bin->end = bottom; /* full until all three words agree */
         hak_owner_store(&bin->top, bottom + held);
         hak_owner_store(&class->bottom, bottom);
         slots_give(heap, former, old);
@@ -334,7 +328,7 @@ static bool find_room(struct hak_heap *heap, uint32_t index, size_t extra)
         return false;
     if (budget_charge(heap, extra))
         return true;
-    heap->classes[index].moves = 1;   /* it asks for more: the last one to take from */
+    heap->classes[index].moves = 1; /* it asks for more: the last one to take from */
     budget_reclaim(heap, heap->budget.bytes > extra ? heap->budget.bytes - extra : 0);
     return budget_charge(heap, extra);
 }

@@ -4,11 +4,11 @@
 
 #include "base/compiler.h"
 
-enum { HAK_EMIT_ONCE = 512 };   /* the longest text that one call emits; what is beyond is cut off */
+enum { HAK_EMIT_ONCE = 512 }; /* the longest text that one call emits; what is beyond is cut off */
 
 struct hak_emitter {
     int fd;
-    int error;                  /* the first errno of a failed write, or 0; nothing is written any more then */
+    int error; /* the first errno of a failed write, or 0; nothing is written any more then */
     size_t used;
     char buffer[2 * HAK_EMIT_ONCE];
 };

@@ -40,7 +40,7 @@ hak_rare_data char hak__stats_file[HAK_STATS_FILE_SIZE];
 hak_rare_data char hak__profile_prefix[HAK_PROFILE_PREFIX_SIZE];
 
 #define X(name) + sizeof #name
-static hak_rare_data char harden_list[0 HAK_HARDEN_PARTS(X)];   /* the option harden's value, if it has several parts */
+static hak_rare_data char harden_list[0 HAK_HARDEN_PARTS(X)]; /* the option harden's value, if it has several parts */
 #undef X
 
 /* A piece of text that need not end with a 0. */
@@ -190,8 +190,7 @@ static struct text first_word(struct text text, struct text *rest)
     size_t length = 0;
     while (length < text.length && text.start[length] != ',' && text.start[length] != '+')
         length++;
-    *rest = length == text.length ? (struct text){ NULL, 0 }
-                                  : (struct text){ text.start + length + 1, text.length - length - 1 };
+    *rest = length == text.length ? (struct text){ NULL, 0 } : (struct text){ text.start + length + 1, text.length - length - 1 };
     return (struct text){ text.start, length };
 }
 
@@ -302,7 +301,7 @@ static hak_cold void warn_once(const char *format, ...)
     static uint32_t said[WARNINGS_MAX];
     static unsigned count;
     char line[400];
-    uint32_t hash = 2166136261u;   /* FNV-1a */
+    uint32_t hash = 2166136261u; /* FNV-1a */
     va_list arguments;
     va_start(arguments, format);
     size_t length = hak__format_list(line, sizeof line, format, arguments);
@@ -329,9 +328,11 @@ static hak_cold void warn_every(const char *name, const char *shown, uint64_t mo
 {
     uint64_t bytes = hak__every_bytes(kept);
     bool whole = bytes % (1 << 20) == 0;
-    warn_once("option %s: '%s' is not a time in ms (or with s) up to %us, nor bytes of growth (with K, M, G) up to %uG; %u%s is kept",
-              name, shown, (uint64_t)HAK_EVERY_MS_MOST / 1000, hak__every_bytes(most) >> 30,
-              bytes == 0 ? kept : bytes >> (whole ? 20 : 10), bytes == 0 ? "ms" : whole ? "M" : "K");
+    const char *unit = bytes == 0 ? "ms" : whole ? "M" : "K";
+    warn_once(
+        "option %s: '%s' is not a time in ms (or with s) up to %us, nor bytes of growth (with K, M, G) up to %uG; %u%s is kept",
+        name, shown, (uint64_t)HAK_EVERY_MS_MOST / 1000, hak__every_bytes(most) >> 30,
+        bytes == 0 ? kept : bytes >> (whole ? 20 : 10), unit);
 }
 
 static hak_cold void warn_value(int option, struct text text)
@@ -346,13 +347,13 @@ static hak_cold void warn_value(int option, struct text text)
         text = wrong_part(text, &rows);
     copy_text(shown, sizeof shown, text);
     if (names != NULL)
-        warn_once("option %s: '%s' is not known; the nearest one is %s; %s is kept", name, shown,
-                  nearest_name(names, rows, text), hak__option_word((enum hak_option)option, kept));
+        warn_once("option %s: '%s' is not known; the nearest one is %s; %s is kept", name, shown, nearest_name(names, rows, text),
+                  hak__option_word((enum hak_option)option, kept));
     else if (row->kind == HAK_EVERY)
         warn_every(name, shown, row->most, kept);
     else
-        warn_once("option %s: '%s' is not %s from %u to %u; %u is kept", name, shown, value_kinds[row->kind],
-                  row->least, row->most, kept);
+        warn_once("option %s: '%s' is not %s from %u to %u; %u is kept", name, shown, value_kinds[row->kind], row->least, row->most,
+                  kept);
 }
 
 /* --- storing --------------------------------------------------------------------------------------------------- */
@@ -365,8 +366,8 @@ static hak_cold bool option_put(int option, uint64_t value, enum hak_option_orig
     do {
         if (word >> HAK_ORIGIN_SHIFT > most)
             return false;
-    } while (!hak_cas_weak(&hak__option_words[option], &word, (uint64_t)origin << HAK_ORIGIN_SHIFT | value,
-                           HAK_RELAXED, HAK_RELAXED));
+    } while (
+        !hak_cas_weak(&hak__option_words[option], &word, (uint64_t)origin << HAK_ORIGIN_SHIFT | value, HAK_RELAXED, HAK_RELAXED));
     return true;
 }
 

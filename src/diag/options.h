@@ -34,7 +34,7 @@ enum hak_option_origin { HAK_OPTION_ORIGINS(X) };
 enum { HAK_STATS_OFF, HAK_STATS_ON, HAK_STATS_EXACT, HAK_STATS_JSON, HAK_STATS_PROM, HAK_STATS_TEXT };
 enum { HAK_STATS_FILE_SIZE = 256, HAK_PROFILE_PREFIX_SIZE = 192 };
 enum hak_profiling { HAK_PROFILING_OFF, HAK_PROFILING_ON, HAK_PROFILING_READY, HAK_PROFILING_LEAKS };
-enum { HAK_OPTION_AUTO = 2 };   /* of BACKGROUND: beside 0 and 1 */
+enum { HAK_OPTION_AUTO = 2 }; /* of BACKGROUND: beside 0 and 1 */
 
 /* A value of an EVERY option: a time in ms, at most a day, or HAK_EVERY_BYTES and bytes of growth; 0 is never, whatever its unit. */
 #define HAK_EVERY_BYTES (1ull << 55)
@@ -50,11 +50,11 @@ enum {
 #define X(name) HAK_HARDEN_PLACE_##name,
     HAK_HARDEN_PARTS(X)
 #undef X
-    HAK_HARDEN_PLACES,
+        HAK_HARDEN_PLACES,
 #define X(name) HAK_HARDEN_##name = 1 << HAK_HARDEN_PLACE_##name,
     HAK_HARDEN_PARTS(X)
 #undef X
-    HAK_HARDEN_ALL = 1 << HAK_HARDEN_PLACE_OF_ALL,
+        HAK_HARDEN_ALL = 1 << HAK_HARDEN_PLACE_OF_ALL,
     HAK_HARDEN_EVERY_PART = (1 << HAK_HARDEN_PLACES) - 1 - HAK_HARDEN_ALL
 };
 
@@ -90,9 +90,9 @@ enum hak_option {
 };
 
 struct hak_option_row {
-    uint64_t value, least, most;   /* the default and its bounds */
-    uint16_t name, help;           /* where they begin in hak__option_text */
-    uint8_t kind, when;            /* enum hak_option_kind, enum hak_option_when */
+    uint64_t value, least, most; /* the default and its bounds */
+    uint16_t name, help; /* where they begin in hak__option_text */
+    uint8_t kind, when; /* enum hak_option_kind, enum hak_option_when */
 };
 
 /* The names and helps one after another. Pointers to them would be written whenever the library is loaded, and so cost
@@ -105,7 +105,7 @@ struct hak_option_text {
 extern const struct hak_option_text hak__option_text;
 
 extern const struct hak_option_row hak__option_rows[HAK_OPTIONS];
-extern _Atomic uint64_t hak__option_words[HAK_OPTIONS];   /* origin << HAK_ORIGIN_SHIFT | value */
+extern _Atomic uint64_t hak__option_words[HAK_OPTIONS]; /* origin << HAK_ORIGIN_SHIFT | value */
 
 #define HAK_ORIGIN_SHIFT 56
 #define HAK_VALUE_MASK ((1ull << HAK_ORIGIN_SHIFT) - 1)
@@ -152,9 +152,9 @@ hak_cold void hak__option_suggest(enum hak_option option, uint64_t value);
 /* By name; a name may be given as in the environment or in HAKMEM_CONF. 0, ENOENT (unknown name), EINVAL (not a value
  * of the option's kind, or out of bounds), EPERM (it takes effect only at start). */
 hak_cold int hak__option_set(const char *name, const char *value);
-hak_cold void hak__option_put(enum hak_option option, uint64_t value);   /* within its bounds, as by the API */
+hak_cold void hak__option_put(enum hak_option option, uint64_t value); /* within its bounds, as by the API */
 hak_cold int hak__option_get(const char *name, uint64_t *value);
-int hak__option_find(const char *name);   /* -1: unknown */
+int hak__option_find(const char *name); /* -1: unknown */
 enum hak_option_origin hak__option_origin(enum hak_option option);
 
 /* The words of a person: of a value in force that has one ("exact", "hot_512", "canary+zero"; else NULL), of an origin, of a

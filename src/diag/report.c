@@ -44,7 +44,7 @@ static void put_number(struct out *out, char letter, uint64_t n, unsigned width,
 {
     char text[32], *end = text + sizeof text, *first;
     if (letter == 'f') {
-        first = put_digits(end, n % 100 + 100, 10);   /* three digits, the first one a place holder */
+        first = put_digits(end, n % 100 + 100, 10); /* three digits, the first one a place holder */
         *first = '.';
         first = put_digits(first, n / 100, 10);
     } else if (letter == 'p') {
@@ -125,7 +125,7 @@ static int await_room(int fd)
         if (n > 0)
             return (poll.revents & POLLERR) != 0 ? EPIPE : 0;
         if (n < 0 && n != -EINTR)
-            return 0;   /* it cannot be asked */
+            return 0; /* it cannot be asked */
         if (n == 0)
             break;
     }
@@ -179,10 +179,10 @@ int hak__write_all(int fd, const char *text, size_t length)
 /* --- where reports go ------------------------------------------------------------------------------------------------ */
 
 static hak_rare_data struct {
-    bool known, nowhere;    /* what descriptor 2 was; it was closed */
+    bool known, nowhere; /* what descriptor 2 was; it was closed */
     dev_t device;
     ino_t file;
-    int kept;               /* another one for it; 0: there is none */
+    int kept; /* another one for it; 0: there is none */
 } report_place;
 
 /* What a program that redirects its errors puts there. A file of its own that happens to get the number is opened in no such way. */
@@ -220,7 +220,7 @@ void hak__report_begin(bool keep)
         report_place.file = at.st_ino;
         report_place.kept = keep ? keep_another() : 0;
         report_place.known = true;
-    } else if (!report_place.known) {   /* where it can't be asked, it is believed */
+    } else if (!report_place.known) { /* where it can't be asked, it is believed */
         report_place.nowhere = report_place.known = code == EBADF;
     }
 }

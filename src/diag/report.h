@@ -37,7 +37,7 @@ hak_noreturn hak_cold void hak__fatal(const char *format, ...);
 /* The fixed messages of misuse, in one place so that documents and tests can rely on them. */
 hak_noreturn hak_cold void hak__misuse_double_free(const char *function, const void *p, size_t size);
 hak_noreturn hak_cold void hak__misuse_invalid(const char *function, const void *p, const char *why);
-hak_cold void hak__say_double_free(const char *function, const void *p, size_t size);   /* which do not end the program */
+hak_cold void hak__say_double_free(const char *function, const void *p, size_t size); /* which do not end the program */
 hak_cold void hak__say_invalid(const char *function, const void *p, const char *why);
 /* Called between a report of misuse of the block or pointer p and abort(), if set. */
 extern void (*hak__misuse_more)(const void *p);

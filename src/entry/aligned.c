@@ -97,7 +97,7 @@ hak_export void *hak_aligned_calloc(size_t align, size_t count, size_t size)
 /* An alignment that is no power of two is rounded up to one. */
 static hak_noinline void *memalign_odd(size_t align, size_t n)
 {
-    if (hak_unlikely(align > (size_t)PTRDIFF_MAX + 1))   /* as the C library: no power of two is as large */
+    if (hak_unlikely(align > (size_t)PTRDIFF_MAX + 1)) /* as the C library: no power of two is as large */
         return hak__fail(EINVAL);
     size_t power = HAK_ALIGN;
     while (power < align)

@@ -37,7 +37,10 @@ static bool is_least(size_t align, size_t have, size_t n)
 }
 
 /* Whether realloc keeps the alignment of a block that stays of its kind. */
-static bool realloc_aligns(const void *p, size_t align, size_t n) { return n > HAK_LARGE_MAX && align <= hak__kind_at(p)->resize_align; }
+static bool realloc_aligns(const void *p, size_t align, size_t n)
+{
+    return n > HAK_LARGE_MAX && align <= hak__kind_at(p)->resize_align;
+}
 
 hak_export void *hak_aligned_realloc(void *p, size_t align, size_t n)
 {

@@ -99,11 +99,15 @@ hak_export int hak_option_next(size_t *cursor, struct hak_option_info *info)
     enum hak_option option = (enum hak_option)(*cursor)++;
     const struct hak_option_row *row = &hak__option_rows[option];
     *info = (struct hak_option_info){
-        .name = hak__option_name((int)option), .help = hak__option_help((int)option),
+        .name = hak__option_name((int)option),
+        .help = hak__option_help((int)option),
         .kind = hak__option_kind_name((enum hak_option_kind)row->kind),
         .takes_effect = hak__option_when_name((enum hak_option_when)row->when),
         .origin = hak__option_origin_name(hak__option_origin(option)),
-        .value = hak__option(option), .standard = row->value, .least = row->least, .most = row->most,
+        .value = hak__option(option),
+        .standard = row->value,
+        .least = row->least,
+        .most = row->most,
     };
     info->word = hak__option_word(option, info->value);
     return 1;

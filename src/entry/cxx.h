@@ -15,17 +15,19 @@ typedef void hak_new_handler(void);
     X(const void *destroy, "_ZNSt9bad_allocD1Ev")
 
 struct hak_cxx {
-    void (*throw_bad_alloc)(void);   /* std::__throw_bad_alloc, in place of all but the first below; or NULL */
+    void (*throw_bad_alloc)(void); /* std::__throw_bad_alloc, in place of all but the first below; or NULL */
 #define X(member, name) member;
-    struct { HAK_CXX_SYMBOLS(X) } symbols;
+    struct {
+        HAK_CXX_SYMBOLS(X)
+    } symbols;
 #undef X
 };
 
 hak_inline bool hak__cxx_can_throw(const struct hak_cxx *runtime)
 {
     return runtime->throw_bad_alloc != NULL
-           || (runtime->symbols.allocate != NULL && runtime->symbols.throw != NULL && runtime->symbols.type != NULL
-               && runtime->symbols.table != NULL && runtime->symbols.destroy != NULL);
+        || (runtime->symbols.allocate != NULL && runtime->symbols.throw != NULL && runtime->symbols.type != NULL
+            && runtime->symbols.table != NULL && runtime->symbols.destroy != NULL);
 }
 
 /* The symbols that the linkers have bound: those of the runtime that the program starts with or has linked in; NULL for the rest. */

@@ -40,9 +40,9 @@ typedef void *nothrow_operator(size_t n, uintptr_t align_or_tag, const void *tag
 
 struct nothrow {
     const char *name;
-    nothrow_plain *plain;            /* as the linkers bind it: the program's own where it has replaced it */
-    const void *ours;                /* what it is otherwise */
-    const void *own;                 /* the operator of this name here */
+    nothrow_plain *plain; /* as the linkers bind it: the program's own where it has replaced it */
+    const void *ours; /* what it is otherwise */
+    const void *own; /* the operator of this name here */
     _Atomic(nothrow_operator *) next; /* the runtime's; relaxed: every thread finds the same one */
 };
 
@@ -61,7 +61,7 @@ hak_inline void *nothrow_take(size_t n, size_t align) { return align <= HAK_ALIG
  * But whatever threw, its unwinder asks each frame's personality, by the ABI that all runtimes have in common: that of try_handler
  * says that it has a handler for every exception, and lets the frame go on behind its call. It ends the exception as a foreign one
  * that has been caught. One trace stays: the runtime's count of uncaught exceptions, which only its own code lowers. */
-enum { ABI_VERSION = 1, SEARCH_PHASE = 1, HANDLER_FRAME = 4, FORCED_UNWIND = 8 };       /* _Unwind_Action */
+enum { ABI_VERSION = 1, SEARCH_PHASE = 1, HANDLER_FRAME = 4, FORCED_UNWIND = 8 }; /* _Unwind_Action */
 enum { FOREIGN_EXCEPTION_CAUGHT = 1, FATAL_ERROR = 3, HANDLER_FOUND = 6, INSTALL_CONTEXT = 7, CONTINUE_UNWIND = 8 };
 
 struct unwind_exception {
@@ -76,7 +76,7 @@ __attribute__((used, visibility("hidden"))) int hak__catch_all(int version, int 
     (void)class, (void)context;
     if (version != ABI_VERSION)
         return FATAL_ERROR;
-    if ((actions & FORCED_UNWIND) != 0)   /* pthread_exit and cancellation go on */
+    if ((actions & FORCED_UNWIND) != 0) /* pthread_exit and cancellation go on */
         return CONTINUE_UNWIND;
     if ((actions & SEARCH_PHASE) != 0)
         return HANDLER_FOUND;
@@ -159,8 +159,9 @@ extern const char linked_destroy[] __asm__("_ZNSt9bad_allocD1Ev") __attribute__(
 
 void hak__cxx_linked(struct hak_cxx *runtime)
 {
-    *runtime = (struct hak_cxx){ NULL, { linked_get_new_handler, linked_allocate, linked_throw, linked_type, linked_table,
-                                         linked_destroy } };
+    *runtime =
+        (struct hak_cxx){ NULL,
+                          { linked_get_new_handler, linked_allocate, linked_throw, linked_type, linked_table, linked_destroy } };
 }
 
 #endif

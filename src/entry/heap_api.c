@@ -41,7 +41,7 @@ hak_export hak_heap_t *hak_heap_new(const struct hak_heap_options *given)
 hak_export void hak_heap_destroy(hak_heap_t *own)
 {
     if (own == NULL)
-        return;   /* malloc's blocks do not end, here and below */
+        return; /* malloc's blocks do not end, here and below */
     hak__fork_check();
     if (hak__is_region(own))
         hak__region_destroy(hak__region_handle(own), "hak_heap_destroy");
@@ -69,7 +69,7 @@ hak_export int hak_heap_merge_into_default(hak_heap_t *own)
     hak__uheap_expect(own, "hak_heap_merge_into_default");
     struct hak_heap *mine = hak__request_heap();
     if (mine != NULL && hak__profile_ever())
-        hak__profile_join(mine);   /* it may get samples that stay in their places */
+        hak__profile_join(mine); /* it may get samples that stay in their places */
     mine = hak__request_enter();
     if (mine == NULL)
         return ENOMEM;
@@ -182,7 +182,7 @@ hak_export void *hak_heap_realloc(hak_heap_t *own, void *p, size_t n)
     if (own != NULL && hak__is_region(own))
         return hak__region_change(hak__region_handle(own), p, n, "hak_heap_realloc");
     expect_block_of(own, p, "hak_heap_realloc");
-    return hak_realloc(p, n);   /* which keeps it there */
+    return hak_realloc(p, n); /* which keeps it there */
 }
 
 hak_export void hak_heap_free(hak_heap_t *own, void *p)
@@ -266,10 +266,7 @@ hak_export hak_heap_t *hak_heap_set_default(hak_heap_t *own)
     return former;
 }
 
-hak_export hak_heap_t *hak_heap_get_default(void)
-{
-    return hak__request_standard();
-}
+hak_export hak_heap_t *hak_heap_get_default(void) { return hak__request_standard(); }
 
 hak_export hak_heap_t *hak_heap_set_default_of_new_threads(hak_heap_t *own)
 {

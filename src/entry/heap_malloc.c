@@ -21,7 +21,7 @@
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 
-enum { PRESSURE_CALLS = 16 };   /* for one request */
+enum { PRESSURE_CALLS = 16 }; /* for one request */
 
 /* The share is entered. */
 static void *share_take(struct hak_heap *share, uint32_t class, size_t n)
@@ -46,7 +46,7 @@ static void *take_attached(struct hak_heap *mine, struct hak_uheap *own, uint32_
         share = hak__uheap_attach(mine, own, function);
         if (share == NULL)
             return NULL;
-    } while (hak_unlikely(!hak__heap_lock(share)));   /* a child has had to give it up */
+    } while (hak_unlikely(!hak__heap_lock(share))); /* a child has had to give it up */
     bool still = hak_peek(&share->own) == own;
     if (hak_unlikely(due != NULL) && still)
         *due = hak__sample_due(share, class);
@@ -105,8 +105,8 @@ static hak_cold bool own_relieve(struct hak_uheap *own, struct hak_heap *mine, u
         return true;
     }
     return tries <= PRESSURE_CALLS
-           && hak__uheap_ask(own->pressure, own, hak_load(&own->account.used, HAK_RELAXED), hak_load(&own->account.limit, HAK_RELAXED),
-                           want, own->argument);
+        && hak__uheap_ask(own->pressure, own, hak_load(&own->account.used, HAK_RELAXED), hak_load(&own->account.limit, HAK_RELAXED),
+                          want, own->argument);
 }
 
 hak_inline void *own_alloc(struct hak_uheap *own, uint32_t class, size_t n, bool sample, const char *function)
@@ -118,7 +118,7 @@ hak_inline void *own_alloc(struct hak_uheap *own, uint32_t class, size_t n, bool
     unsigned tries = 0;
     hak_assert(class < HAK_CLASSES && n <= hak__classes[class].size, "a class has room for the request");
     do {
-        mine = hak__request_heap();   /* the callback may have forked, and the child had to leave it */
+        mine = hak__request_heap(); /* the callback may have forked, and the child had to leave it */
         refused = hak_load(&own->account.refused, HAK_RELAXED);
         block = take_of(mine, own, class, n, sample, function);
     } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, hak__classes[class].size, tries++));
@@ -163,7 +163,8 @@ static void *request_hardened(struct hak_uheap *own, size_t align, size_t n, boo
     uint32_t class = hak__harden_class(align, n);
     *zero = hak__hardened.zero;
     if (class < HAK_CLASSES)
-        return align > HAK_ALIGN ? hak__uheap_alloc_aligned(own, class, n, function) : hak__uheap_alloc_class(own, class, n, function);
+        return align > HAK_ALIGN ? hak__uheap_alloc_aligned(own, class, n, function)
+                                 : hak__uheap_alloc_class(own, class, n, function);
     if (n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return hak__no_memory();
     void *block = hak__uheap_alloc_huge(own, hak__harden_huge_room(n), hak_max(align, HAK_SUPER_SIZE), zero, function);
@@ -176,8 +177,9 @@ static void *request_plain(struct hak_uheap *own, size_t align, size_t n, uint32
 {
     if (hak_unlikely(hak__is_hardened()))
         return request_hardened(own, align, n, zero, function);
-    void *block = class < HAK_CLASSES ? hak__uheap_alloc_class(own, class, align > HAK_ALIGN ? hak__classes[class].size : n, function)
-                                      : hak__uheap_alloc_huge(own, n, hak_max(align, HAK_SUPER_SIZE), zero, function);
+    void *block = class < HAK_CLASSES
+                    ? hak__uheap_alloc_class(own, class, align > HAK_ALIGN ? hak__classes[class].size : n, function)
+                    : hak__uheap_alloc_huge(own, n, hak_max(align, HAK_SUPER_SIZE), zero, function);
     return hak__shield_note_aligned(block, align, n);
 }
 

@@ -24,7 +24,8 @@
 static bool speaks_at_end(void)
 {
     return (hak__option(HAK_OPTION_stats) | hak__option(HAK_OPTION_warm_pool_stats) | hak__option(HAK_OPTION_shared_pool_stats)
-            | hak__option(HAK_OPTION_check) | hak__option(HAK_OPTION_profile)) != 0;
+            | hak__option(HAK_OPTION_check) | hak__option(HAK_OPTION_profile))
+        != 0;
 }
 
 __attribute__((constructor(101))) void hak__library_loaded(void)

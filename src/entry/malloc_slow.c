@@ -34,7 +34,8 @@ static hak_cold void *malloc_open(size_t n, uint32_t class)
     if (hak__sample_on() && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
         return block;
     struct hak_heap *heap = hak__heap_current();
-    uint32_t reasons = class < HAK_CLASSES ? heap->closed_reasons[class] & ~(uint32_t)(HAK_CLOSED_POLLING | HAK_CLOSED_PROFILED) : 0;
+    uint32_t reasons =
+        class < HAK_CLASSES ? heap->closed_reasons[class] & ~(uint32_t)(HAK_CLOSED_POLLING | HAK_CLOSED_PROFILED) : 0;
     block = reasons == HAK_CLOSED_LARGE ? alloc_cached(heap, class) : NULL;
     if (block == NULL)
         return hak__alloc_timed(class, n);

@@ -64,8 +64,11 @@ hak_export void malloc_stats(void) { hak_stats_print(2); }
 /* Its figures in the C library's terms: arena = mapped without huge blocks, uordblks = live, fordblks = the rest. */
 static hak_cold struct mallinfo2 info_of(const struct hak_stats *stats)
 {
-    struct mallinfo2 info = { .hblks = stats->huge_live, .hblkhd = stats->bytes_huge, .uordblks = stats->bytes_live,
-                              .keepcost = stats->bytes_free_dirty, .usmblks = stats->total_peak_bytes };
+    struct mallinfo2 info = { .hblks = stats->huge_live,
+                              .hblkhd = stats->bytes_huge,
+                              .uordblks = stats->bytes_live,
+                              .keepcost = stats->bytes_free_dirty,
+                              .usmblks = stats->total_peak_bytes };
     info.arena = stats->bytes_mapped > stats->bytes_huge ? stats->bytes_mapped - stats->bytes_huge : 0;
     info.fordblks = info.arena > info.uordblks ? info.arena - info.uordblks : 0;
     for (unsigned c = 0; c < HAK_CLASSES; c++)
@@ -86,9 +89,13 @@ hak_export struct mallinfo2 mallinfo2(void)
 hak_export struct mallinfo mallinfo(void)
 {
     struct mallinfo2 wide = mallinfo2();
-    return (struct mallinfo){ .arena = (int)wide.arena, .ordblks = (int)wide.ordblks, .hblks = (int)wide.hblks,
-                              .hblkhd = (int)wide.hblkhd, .usmblks = (int)wide.usmblks,
-                              .uordblks = (int)wide.uordblks, .fordblks = (int)wide.fordblks,
+    return (struct mallinfo){ .arena = (int)wide.arena,
+                              .ordblks = (int)wide.ordblks,
+                              .hblks = (int)wide.hblks,
+                              .hblkhd = (int)wide.hblkhd,
+                              .usmblks = (int)wide.usmblks,
+                              .uordblks = (int)wide.uordblks,
+                              .fordblks = (int)wide.fordblks,
                               .keepcost = (int)wide.keepcost };
 }
 
@@ -106,7 +113,8 @@ static hak_cold void info_classes(FILE *stream, const struct hak_stats *stats)
         const struct hak_stats_class *class = &stats->classes[c];
         uint64_t size = hak__classes[c].size, from = c == 0 ? 1 : (uint64_t)hak__classes[c - 1].size + 1;
         if (class->refilled != 0)
-            info_line(stream, "  <size from=\"%u\" to=\"%u\" total=\"%u\" count=\"%u\"/>\n", from, size, size * class->cached, class->cached);
+            info_line(stream, "  <size from=\"%u\" to=\"%u\" total=\"%u\" count=\"%u\"/>\n", from, size, size * class->cached,
+                      class->cached);
     }
 }
 
@@ -121,9 +129,12 @@ hak_export int malloc_info(int options, FILE *stream)
     struct mallinfo2 info = info_of(stats);
     fputs("<malloc version=\"hakmem-1\">\n<heap nr=\"0\">\n<sizes>\n", stream);
     info_classes(stream, stats);
-    info_line(stream, "</sizes>\n<total type=\"fast\" count=\"%u\" size=\"%u\"/>\n<total type=\"rest\" count=\"%u\" size=\"%u\"/>\n",
+    info_line(stream,
+              "</sizes>\n<total type=\"fast\" count=\"%u\" size=\"%u\"/>\n<total type=\"rest\" count=\"%u\" size=\"%u\"/>\n",
               info.ordblks, stats->bytes_cached, 0, info.fordblks);
-    info_line(stream, "<total type=\"mmap\" count=\"%u\" size=\"%u\"/>\n<system type=\"current\" size=\"%u\"/>\n<system type=\"max\" size=\"%u\"/>\n",
+    info_line(stream,
+              "<total type=\"mmap\" count=\"%u\" size=\"%u\"/>\n<system type=\"current\" size=\"%u\"/>\n<system type=\"max\" "
+              "size=\"%u\"/>\n",
               info.hblks, info.hblkhd, info.arena + info.hblkhd, info.usmblks);
     fputs("</heap>\n</malloc>\n", stream);
     hak__snapshot_give(stats);
@@ -147,7 +158,7 @@ static hak_cold struct hak_cxx cxx_runtime_of(const void *caller)
     if (hak__cxx_can_throw(&runtime))
         return runtime;
     found[THROW] = hak__loaded_for(caller, names[THROW]);
-    for (unsigned i = 0; i < NAMES && found[THROW] != NULL; i++)   /* the same library's, or those below it */
+    for (unsigned i = 0; i < NAMES && found[THROW] != NULL; i++) /* the same library's, or those below it */
         found[i] = hak__loaded_for(found[THROW], names[i]);
     memcpy(&runtime.symbols, found, sizeof found);
     return runtime;
@@ -160,7 +171,7 @@ static hak_cold void throw_bad_alloc(const struct hak_cxx *runtime)
     if (runtime->throw_bad_alloc != NULL)
         runtime->throw_bad_alloc();
     void **exception = runtime->symbols.allocate(sizeof *exception);
-    *exception = runtime->symbols.table + 2;   /* behind the offset to the top and the type */
+    *exception = runtime->symbols.table + 2; /* behind the offset to the top and the type */
     runtime->symbols.throw(exception, runtime->symbols.type, runtime->symbols.destroy);
 }
 

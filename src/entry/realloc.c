@@ -145,7 +145,7 @@ static hak_noinline void *realloc_slow(void *p, size_t n)
     if (kind->realloc != NULL)
         return kind->realloc(p, n);
     if (hak_unlikely(hak__hardened.on) && kind->lift != NULL)
-        kind->lift(p, "realloc");   /* the block's end is to be read */
+        kind->lift(p, "realloc"); /* the block's end is to be read */
     size_t have = kind->usable(p, "realloc");
     return stays(kind, p, have, n) ? p : change_size(p, have, n);
 }

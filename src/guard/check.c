@@ -35,7 +35,7 @@ static bool check_ready(const struct hak_heap *heap, uint32_t class, const void 
 {
     uint32_t index, word = hak__owner_of(block);
     if (word != hak__owner_tagged(heap->tag, class))
-        return true;   /* another heap's; hak__cache_is_valid has judged the class */
+        return true; /* another heap's; hak__cache_is_valid has judged the class */
     const struct hak_span *span = hak__span_at(hak__slab_of(block));
     if (!hak__holds(hak__span_index(span, block, &index) == HAK_SPAN_OK && index < span->frontier,
                     "a ready block is one that has been handed out", block))
@@ -78,7 +78,7 @@ static bool check_span(size_t slab, uint32_t word)
     valid = valid && hak__holds(span->slabs >= 1 && span->slabs <= HAK_SPAN_SLABS_MAX, "a span has 1 to 16 slabs", span);
     for (uint32_t i = 0; i < span->slabs && valid; i++)
         valid = hak__holds((span->blocks == 1 || hak_load(&hak__spans[slab + i].back, HAK_RELAXED) == i)
-                           && hak__owner_id(hak__owner_at(slab + i)) == hak__owner_id(word),
+                               && hak__owner_id(hak__owner_at(slab + i)) == hak__owner_id(word),
                            "all slabs of a span are its own", hak__slab_start(slab + i));
     return valid && hak__span_is_valid(span);
 }
@@ -101,8 +101,7 @@ static bool check_blocks(const struct hak_span *span)
 static bool check_slab(size_t slab, bool blocks)
 {
     uint32_t word = hak__owner_at(slab), id = hak__owner_id(word);
-    if (id == 0 || id > hak__heap_last_id() || hak__owner_is_inner(word)
-        || hak_load(&hak__spans[slab].back, HAK_RELAXED) != 0)
+    if (id == 0 || id > hak__heap_last_id() || hak__owner_is_inner(word) || hak_load(&hak__spans[slab].back, HAK_RELAXED) != 0)
         return true;
     if (hak__owner_class(word) >= HAK_CLASSES)
         return hak__holds(false, "the map names a class", hak__slab_start(slab));
@@ -146,13 +145,11 @@ static bool check_slabs(bool blocks)
 static bool check_huge_run(size_t first, size_t bytes)
 {
     const struct hak_super *super = &hak__supers[first];
-    bool valid = hak__holds(bytes != 0 && bytes % hak__page_size() == 0, "a huge block is of whole pages",
-                            hak__super_start(first));
+    bool valid = hak__holds(bytes != 0 && bytes % hak__page_size() == 0, "a huge block is of whole pages", hak__super_start(first));
     for (size_t i = 0; i << HAK_SUPER_SHIFT < bytes && valid; i++) {
         size_t need = hak_min(bytes - (i << HAK_SUPER_SHIFT), HAK_SUPER_SIZE);
         uint32_t kind = i == 0 ? HAK_SUPER_HUGE : HAK_SUPER_HUGE_TAIL;
-        valid = hak__holds(first + i < hak__arena_top() && super[i].mapped >= need
-                           && hak_load(&super[i].kind, HAK_RELAXED) == kind,
+        valid = hak__holds(first + i < hak__arena_top() && super[i].mapped >= need && hak_load(&super[i].kind, HAK_RELAXED) == kind,
                            "a huge block's run is taken and mapped", hak__super_start(first));
     }
     return valid;
@@ -183,7 +180,7 @@ static bool check_all(struct hak_broken *broken, bool blocks)
             return true;
         *broken = hak__broken;
         for (unsigned i = 0; i < NAPS * attempt; i++)
-            hak__nap(PATIENCE_OF_CHECK);   /* an interrupted thread has to get a processor */
+            hak__nap(PATIENCE_OF_CHECK); /* an interrupted thread has to get a processor */
     }
     return false;
 }

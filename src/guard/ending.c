@@ -21,7 +21,7 @@ enum { ENDING_MS = 1000, ENDING_SAID = 8, ENDING_SUSPECTS = 64, ENDING_LOOKS = 2
 struct suspect {
     const void *p;
     uint32_t class;
-    bool free;             /* in its span */
+    bool free; /* in its span */
     enum hak_wrong wrong;
 };
 
@@ -77,8 +77,7 @@ static const struct hak_span *enter_span(size_t slab, struct hak_heap **heap)
 {
     uint32_t word = hak__owner_at(slab), id = hak__owner_id(word);
     const struct hak_span *span = &hak__spans[slab];
-    if (id == 0 || id > hak__heap_last_id() || hak__owner_class(word) >= HAK_CLASSES
-        || hak_load(&span->back, HAK_RELAXED) != 0)
+    if (id == 0 || id > hak__heap_last_id() || hak__owner_class(word) >= HAK_CLASSES || hak_load(&span->back, HAK_RELAXED) != 0)
         return NULL;
     *heap = hak__heap_by_id(id);
     if (!enter_at_end(*heap))

@@ -54,7 +54,7 @@ size_t hak__harden_size(const void *p, uint32_t word, const char *function, cons
         die_of_freed(p, class, function, why_freed);
     if (!hak__hardened.canary) {
         const hak_key *mark = hak__hardened_mark(p, class);
-        uint64_t found = hak__shield_covers(mark) ? hak__freed_key : *mark;   /* without seals it is the program's */
+        uint64_t found = hak__shield_covers(mark) ? hak__freed_key : *mark; /* without seals it is the program's */
         if (hak__hardened_is_mark(found))
             judge_block(p, class, found, function, why_freed);
         return n;
@@ -109,7 +109,7 @@ static void *harden_refill(struct hak_heap *heap, uint32_t class)
     void *block = NULL;
     if (!hak__is_large(class))
         return hak__cache_refill(heap, class);
-    hak__heap_take(heap, class, &block, 1);   /* large blocks wait in quarantine and are not kept besides (cache/large_cache.c) */
+    hak__heap_take(heap, class, &block, 1); /* large blocks wait in quarantine and are not kept besides (cache/large_cache.c) */
     return block;
 }
 

@@ -43,7 +43,10 @@ hak_inline uint64_t hak__first_slack(size_t n, uint64_t *programs)
     return hak__hardened.fill << shift << 8;
 }
 
-hak_inline size_t hak__slack_end(size_t from, size_t end) { return end - from < HAK_SLACK_CHECKED ? end : from + HAK_SLACK_CHECKED; }
+hak_inline size_t hak__slack_end(size_t from, size_t end)
+{
+    return end - from < HAK_SLACK_CHECKED ? end : from + HAK_SLACK_CHECKED;
+}
 
 hak_inline void hak__fill_slack(void *p, size_t n, size_t end)
 {
@@ -155,15 +158,15 @@ hak_aside void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, c
 
 /* The block in use of `have` bytes becomes one of n where it stands, if it fits and, unless `wasteful`, not half of it is
  * wasted. */
-hak_aside bool hak__harden_resize(struct hak_heap *heap, void *p, uint32_t class, size_t have, size_t n,
-                                  bool wasteful);
+hak_aside bool hak__harden_resize(struct hak_heap *heap, void *p, uint32_t class, size_t have, size_t n, bool wasteful);
 
 /* Huge blocks: the bytes to ask for instead of n; seals; checks and gives n. */
 hak_aside size_t hak__harden_huge_room(size_t n);
 hak_aside void hak__harden_huge_seal(void *p, size_t n);
 hak_aside size_t hak__harden_huge_size(const void *p, const char *function);
-hak_aside bool hak__harden_huge_fit(void *p, size_t have, size_t n);   /* it has n bytes where it stands, if there is room; it keeps that */
-hak_aside bool hak__harden_huge_unseal(void *p, size_t have);   /* before it changes its size; whether it bore a seal */
+hak_aside bool hak__harden_huge_fit(void *p, size_t have,
+                                    size_t n); /* it has n bytes where it stands, if there is room; it keeps that */
+hak_aside bool hak__harden_huge_unseal(void *p, size_t have); /* before it changes its size; whether it bore a seal */
 
 /* For the checks of the heap. What is wrong with a block that has been handed out, at this moment, or NULL: it is sealed, or
  * freed and clear; of a huge one. The former looks often, and notes what stays wrong. */

@@ -7,8 +7,8 @@
 #include "base/limits.h"
 
 struct hak_zero_size {
-    uintptr_t range;                        /* where it begins; 0: there is none */
-    _Atomic uint64_t *in_use, *ever_used;   /* a bit for each place */
+    uintptr_t range; /* where it begins; 0: there is none */
+    _Atomic uint64_t *in_use, *ever_used; /* a bit for each place */
 };
 extern struct hak_zero_size hak__zero_size;
 

@@ -60,8 +60,7 @@ hak_cold bool hak__heap_has_free(struct hak_heap *heap, uint32_t class, const vo
     return is_in_bin(heap, class, p) || is_in_outbox(heap, p) || hak__heap_has_in_span(heap, class, p);
 }
 
-hak_cold bool hak__heap_ask(struct hak_heap *heap, hak_heap_question *question, uint32_t class, const void *p,
-                            unsigned tries)
+hak_cold bool hak__heap_ask(struct hak_heap *heap, hak_heap_question *question, uint32_t class, const void *p, unsigned tries)
 {
     if (!hak__enter_foreign(heap, tries))
         return false;
@@ -112,8 +111,7 @@ hak_inline void after_give(struct hak_heap *heap, struct hak_span *span)
 
 /* --- giving --------------------------------------------------------------------------------------------------------- */
 
-static hak_cold void heap_report(enum hak_span_fault fault, const struct hak_span *span, const void *block,
-                            const char *function)
+static hak_cold void heap_report(enum hak_span_fault fault, const struct hak_span *span, const void *block, const char *function)
 {
     if (fault == HAK_SPAN_DOUBLE_FREE)
         hak__misuse_double_free(function, block, hak__classes[span->class].size);
@@ -138,8 +136,7 @@ static uint32_t give_single(struct hak_heap *heap, struct hak_span *span, const 
     return 1;
 }
 
-static uint32_t give_some(struct hak_heap *heap, struct hak_span *span, void *const *blocks, uint32_t count,
-                          const char *function)
+static uint32_t give_some(struct hak_heap *heap, struct hak_span *span, void *const *blocks, uint32_t count, const char *function)
 {
     uint32_t given;
     enum hak_span_fault fault = hak__span_give_owner(span, blocks, count, &given);
@@ -189,7 +186,7 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     unsigned slabs = span->slabs;
     struct hak_heap *owner = hak__heap_by_id(hak__owner_id(word));
     hak_fetch_add(&owner->large_remote_freed, hak__classes[class].size, HAK_RELAXED);
-    span->free_count = span->frontier;   /* no block is allocated any more */
+    span->free_count = span->frontier; /* no block is allocated any more */
     hak__span_destroy(span);
     hak__pool_give(slab, slabs);
     if (heap != NULL) {
@@ -251,4 +248,3 @@ uint32_t hak__heaps_sweep(const struct hak_heap *mine, uint32_t after, uint32_t 
     }
     return id;
 }
-

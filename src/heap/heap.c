@@ -34,7 +34,7 @@ static struct hak_heap *heap_again(void)
     uint64_t head = hak_load(&given_back, HAK_ACQUIRE);
     while ((uint32_t)head != 0) {
         uint32_t id = (uint32_t)head, word = hak_load(&hak_load(&given_back_words, HAK_RELAXED)[id], HAK_RELAXED);
-        uint64_t after = head >> 32 << 32 | (word & (HAK_HEAPS_MAX - 1));   /* a push in between makes this fail (ABA) */
+        uint64_t after = head >> 32 << 32 | (word & (HAK_HEAPS_MAX - 1)); /* a push in between makes this fail (ABA) */
         /* acquire: pairs with the release in hak__heap_give_back; the memory is zero. */
         if (hak_cas_weak(&given_back, &head, after, HAK_ACQUIRE, HAK_ACQUIRE))
             return heap_begin(id, (size_t)(word >> ID_BITS) * hak__page_size());
@@ -68,7 +68,7 @@ _Static_assert(offsetof(struct hak_heap_class, warm_prefilled) + sizeof(hak_coun
                "a class ends with its counters");
 _Static_assert(sizeof(struct hak_heap_counts) % sizeof(hak_counter) == 0, "all of them are counters");
 
-static _Atomic(void *) bitmaps_left[HAK_BITMAP_SIZES];   /* by heaps that were given back, by size */
+static _Atomic(void *) bitmaps_left[HAK_BITMAP_SIZES]; /* by heaps that were given back, by size */
 
 /* Takes all that are left of the size and puts those that are not needed back, unless others have come meanwhile: no single one is
  * popped, so there is no ABA. acquire and release: who left them has done with them. */
@@ -117,7 +117,8 @@ bool hak__heap_give_back(struct hak_heap *heap, struct hak_heap *heir)
 {
     hak_assert(hak__lock_word_is_mine(&heap->lock) && hak__lock_word_is_mine(&heir->lock), "both are locked");
     hak_assert(heap->own == NULL && heap->share.first_span == 0 && hak_load(&heap->pending, HAK_RELAXED) == NULL
-               && heap->quarantine == NULL && !heap->budget.in_process, "nothing is left of a heap that is given back");
+                   && heap->quarantine == NULL && !heap->budget.in_process,
+               "nothing is left of a heap that is given back");
     uint32_t id = heap->id, pages = (uint32_t)(heap->slots.mapped / hak__page_size());
     _Atomic uint32_t *words = words_for_ids();
     if (words == NULL)
@@ -127,7 +128,7 @@ bool hak__heap_give_back(struct hak_heap *heap, struct hak_heap *heir)
     hak__lock_note(hak__heap_rank(heap, HAK_OWNER), -1);
     /* release: who comes by the state afterwards has the lock, and leaves again (hak__enter_foreign). */
     hak_store(&heap->state, HAK_HEAP_NEW, HAK_RELEASE);
-    hak__heap_forget(heap, heap->slots.mapped);   /* the lock too */
+    hak__heap_forget(heap, heap->slots.mapped); /* the lock too */
     uint64_t head = hak_load(&given_back, HAK_RELAXED);
     do
         hak_store(&words[id], pages << ID_BITS | (uint32_t)head, HAK_RELAXED);
@@ -156,7 +157,7 @@ struct hak_heap *hak__heap_new_last(void) { return heap_new_below(HAK_HEAPS_MAX)
 
 /* --- parked heaps ----------------------------------------------------------------------------------------------------- */
 
-static _Atomic uint64_t parked;   /* changes << 32 | id of the first; id 0: none */
+static _Atomic uint64_t parked; /* changes << 32 | id of the first; id 0: none */
 static _Atomic uint32_t borrowers;
 
 enum { BORROW_TRIES = 128 };
@@ -191,7 +192,7 @@ static struct hak_heap *first_parked(void)
  * was forked while it waited, the heap was in no list and not locked, so the repair has parked it; or it is lost. */
 static bool park_lock(struct hak_heap *heap, enum hak_heap_user user, uint32_t repairs)
 {
-    if (hak__lock_word_is_mine(&heap->lock))   /* as a sweeper; a child has parked it meanwhile, and lets it be from now on */
+    if (hak__lock_word_is_mine(&heap->lock)) /* as a sweeper; a child has parked it meanwhile, and lets it be from now on */
         return false;
     if (hak_unlikely(!hak__lock_word_take(&heap->lock, user, hak__heap_rank(heap, user))))
         return false;
@@ -201,7 +202,7 @@ static bool park_lock(struct hak_heap *heap, enum hak_heap_user user, uint32_t r
     }
     if (hak_likely(!hak__hardened.on || (heap->mode & HAK_MODE_HARDENED) != 0))
         return true;
-    hak__heap_lose(heap);   /* opened before the options could be read: it serves no more */
+    hak__heap_lose(heap); /* opened before the options could be read: it serves no more */
     return false;
 }
 
@@ -243,8 +244,8 @@ void hak__heaps_borrow(bool begin)
 {
     if (begin)
         hak_fetch_add(&borrowers, 1, HAK_RELAXED);
-    else if (hak_load(&borrowers, HAK_RELAXED) != 0)   /* 0: a signal handler has forked in between, and this is the child */
-        hak_fetch_sub(&borrowers, 1, HAK_RELEASE);     /* what was borrowed is parked again */
+    else if (hak_load(&borrowers, HAK_RELAXED) != 0) /* 0: a signal handler has forked in between, and this is the child */
+        hak_fetch_sub(&borrowers, 1, HAK_RELEASE); /* what was borrowed is parked again */
 }
 
 /* Waits for a borrowed heap, since one heap more would have its own slab of each class for good. Not for long: the borrower may be
@@ -255,7 +256,7 @@ struct hak_heap *hak__heap_take_up(void)
         struct hak_heap *heap = hak__heap_unpark();
         if (heap != NULL || tries == BORROW_TRIES)
             return heap;
-        if (hak_load(&borrowers, HAK_ACQUIRE) == 0)   /* maybe no more, since just now */
+        if (hak_load(&borrowers, HAK_ACQUIRE) == 0) /* maybe no more, since just now */
             return hak__heap_unpark();
         hak__yield(tries);
     }
@@ -266,7 +267,7 @@ struct hak_heap *hak__heap_take_up(void)
  * owner, so that is parked before. */
 void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *shared)
 {
-    hak_store(&borrowers, 0, HAK_RELAXED);   /* their heaps are among those that are parked here */
+    hak_store(&borrowers, 0, HAK_RELAXED); /* their heaps are among those that are parked here */
     hak_store(&parked, head_with(hak_load(&parked, HAK_RELAXED), 0), HAK_RELAXED);
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);

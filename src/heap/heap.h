@@ -91,7 +91,7 @@ hak_inline bool hak__heap_is_mine(const struct hak_heap *heap)
 /* Whether a thread that does not exist in this child, which is being repaired, was inside. */
 hak_inline bool hak__heap_is_left(struct hak_heap *heap)
 {
-    bool in_large_cache = (hak_load(&heap->large_cache.owner_turns, HAK_RELAXED) & 1) != 0;   /* its owner; needs no lock there */
+    bool in_large_cache = (hak_load(&heap->large_cache.owner_turns, HAK_RELAXED) & 1) != 0; /* its owner; needs no lock there */
     return hak__lock_word_is_left(&heap->lock) || in_large_cache;
 }
 
@@ -119,7 +119,7 @@ hak_inline bool hak__enter_foreign(struct hak_heap *heap, unsigned tries)
             continue;
         if (hak_likely(hak__heap_is_open(hak_load(&heap->state, HAK_RELAXED))))
             return true;
-        hak__heap_unlock(heap);   /* it was given back meanwhile */
+        hak__heap_unlock(heap); /* it was given back meanwhile */
         return false;
     }
     return false;
@@ -238,8 +238,7 @@ hak_cold bool hak__heap_has_in_span(const struct hak_heap *heap, uint32_t class,
  * yes. A caller that holds a heap lock tries once: others may wait for it. */
 enum { HAK_HEAP_ASK_TRIES = 1000 };
 typedef bool hak_heap_question(struct hak_heap *heap, uint32_t class, const void *p);
-hak_cold bool hak__heap_ask(struct hak_heap *heap, hak_heap_question *question, uint32_t class, const void *p,
-                            unsigned tries);
+hak_cold bool hak__heap_ask(struct hak_heap *heap, hak_heap_question *question, uint32_t class, const void *p, unsigned tries);
 hak_cold bool hak__heaps_ask(const struct hak_heap *except, hak_heap_question *question, uint32_t class, const void *p,
                              unsigned tries);
 

@@ -137,7 +137,7 @@ static void describe_large(struct hak_span *span, uint32_t heap_id, uint32_t cla
         hak__owner_set(slab + i, 0);
     hak__owner_set(slab, hak__owner_word(heap_id, class));
     span->slabs = (uint8_t)slabs;
-    span->class = (uint16_t)class;
+    span->class = (uint16_t) class;
     hak__span_map_places(span);
 }
 

@@ -47,7 +47,7 @@ static void remote_queue(struct hak_span *span)
             return;
         }
         hak_exchange(&span->queued, 0, HAK_ACQ_REL);
-        hak_load(&hak__window.map[hak__span_slab(span)].owner, HAK_ACQUIRE);   /* pairs with set_words in span.c */
+        hak_load(&hak__window.map[hak__span_slab(span)].owner, HAK_ACQUIRE); /* pairs with set_words in span.c */
         if (hak_load(&span->owner, HAK_RELAXED) == 0)
             return;
     }

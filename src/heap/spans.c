@@ -11,7 +11,7 @@
 void hak__heap_init(void)
 {
     hak__spans = hak__span_memory();
-    hak__freed_key = hak__os->random() | 1;   /* not 0, which every live block starts with; odd, as no pointer is */
+    hak__freed_key = hak__os->random() | 1; /* not 0, which every live block starts with; odd, as no pointer is */
 }
 
 /* --- the list of spans with blocks to give ------------------------------------------------------------------------ */
@@ -120,12 +120,12 @@ bool hak__warm_prefill(struct hak_heap *heap, uint32_t class_index)
     hak_assert(class->warm_count <= HAK_WARM_MAX, "a pool has its places");
     uint32_t budget = hak__warm_budget(class->warm_budget), looks = budget * SPAN_LOOKS, count = 0;
     struct hak_span *found[HAK_WARM_MAX];
-    budget = (uint32_t)hak_min(budget, HAK_WARM_MAX - (size_t)class->warm_count);
+    budget = (uint32_t)hak_min(budget, HAK_WARM_MAX - (size_t) class->warm_count);
     for (struct hak_span *span = class->spans; span != NULL && count < budget && looks > 0; span = span->next, looks--)
         if (span->warm == 0 && span->free_count >= class->warm_need)
             found[count++] = span;
     hak_count(&class->warm_prefilled, count);
-    while (count > 0)   /* the first of the list is to be the newest of the pool */
+    while (count > 0) /* the first of the list is to be the newest of the pool */
         hak__warm_join(heap, found[--count]);
     return class->warm_count != 0;
 }
@@ -178,10 +178,7 @@ void hak__span_discount(struct hak_heap *heap, unsigned slabs)
         hak__account_give(heap->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
 }
 
-static uint32_t owner_of_spans(const struct hak_heap *heap)
-{
-    return heap->id | (hak__heap_is_share(heap) ? HAK_SPAN_OWN : 0);
-}
+static uint32_t owner_of_spans(const struct hak_heap *heap) { return heap->id | (hak__heap_is_share(heap) ? HAK_SPAN_OWN : 0); }
 
 /* Slabs that could not become a span. */
 static void give_back(struct hak_heap *heap, size_t slab, unsigned slabs)
@@ -320,8 +317,8 @@ bool hak__heap_is_valid(struct hak_heap *heap)
                             "the spans with free blocks are linked both ways, by class", span))
                 return false;
             valid &= hak__holds(hak__span_has_blocks(span), "a listed span has blocks to give", span);
-            valid &= hak__holds(hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id,
-                                "a listed span is its heap's", span);
+            valid &=
+                hak__holds(hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id, "a listed span is its heap's", span);
             valid &= hak__span_is_valid(span);
         }
         valid &= hak__warm_is_valid(heap, c);

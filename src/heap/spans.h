@@ -1,5 +1,5 @@
 /* The spans of a heap: how they begin and end, the list of those with blocks to give, and the warm pool of those that are known to be
- * good for the next refill. For heap/, and for own/ and upkeep/, which end spans; always under the heap lock.
+ * good for the next refill. For heap/, and for userheap/ and upkeep/, which end spans; always under the heap lock.
  *
  * The warm pool has, for each class, up to HAK_WARM_MAX listed spans, and the newest of them serves a miss of the cache without a
  * search. A span is good while it can give `warm_need` blocks (spans.c says how many those are). Into the pool come
@@ -80,7 +80,7 @@ void hak__warm_leave(struct hak_heap *heap, struct hak_span *span);
 hak_inline void hak__warm_regained(struct hak_heap *heap, struct hak_span *span)
 {
     const struct hak_heap_class *class = &heap->classes[span->class];
-    bool enough = span->free_count > class->warm_need - 1u;   /* never, while there is no pool */
+    bool enough = span->free_count > class->warm_need - 1u; /* never, while there is no pool */
     if (span->warm == 0 && enough && class->warm_count < HAK_WARM_MAX)
         hak__warm_join(heap, span);
 }

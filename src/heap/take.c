@@ -259,7 +259,7 @@ struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class_index)
     }
     if (slab == HAK_NO_RUN)
         return NULL;
-    if (count == 1)   /* single slabs gather here, so that long runs stay whole elsewhere */
+    if (count == 1) /* single slabs gather here, so that long runs stay whole elsewhere */
         heap->sources.home = slab + 1;
     hak_count(&heap->counts.runs_claimed, stage == HAK_STAGE_OWN_HINT || stage == HAK_STAGE_CLAIMED);
     struct hak_span *span = hak__heap_begin_span(heap, class_index, slab, count, fresh);
@@ -405,7 +405,7 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out,
     hak_assert(class_index < HAK_CLASSES && want != 0, "blocks of a class");
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_heap_class *class = &heap->classes[class_index];
-    if (hak__classes[class_index].blocks == 1 && class->spans == NULL)   /* one is listed if it was not fresh enough for calloc */
+    if (hak__classes[class_index].blocks == 1 && class->spans == NULL) /* one is listed if it was not fresh enough for calloc */
         return take_single(heap, class_index, out);
     struct hak_span *span = warm_span(heap, class_index);
     uint32_t got = span != NULL ? take_warm(heap, span, out, want) : take_missed(heap, class_index, out, want);
@@ -478,7 +478,7 @@ enum { COMMON_LEAST = 64, COMMON_MOST = 2048 };
 /* One common heap for so many heaps; how many of them a thread tries. */
 enum { COMMON_MAX = 32, HEAPS_EACH = 16, COMMON_TRIES = 8 };
 
-static _Atomic uint32_t commons[COMMON_MAX];   /* ids */
+static _Atomic uint32_t commons[COMMON_MAX]; /* ids */
 static _Atomic uint32_t common_count;
 
 bool hak__common_add(struct hak_heap *heap)
@@ -528,7 +528,7 @@ uint32_t hak__common_take(struct hak_heap *heap, uint32_t class_index, void **ou
         return 0;
     uint32_t want = (uint32_t)hak_max(1, TAKEN_BYTES / hak__classes[class_index].size);
     want = (uint32_t)hak_min(want, class->capacity);
-    heap->foreign[class_index] = true;   /* before the blocks can be seen: a child forked in between has to know */
+    heap->foreign[class_index] = true; /* before the blocks can be seen: a child forked in between has to know */
     uint32_t got = hak__heap_take(source, class_index, out, (uint32_t)hak_min(want, class->common_left));
     hak__heap_unlock(source);
     class->common_left = (uint8_t)(class->common_left - got);

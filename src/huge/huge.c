@@ -98,7 +98,7 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero)
         return NULL;
     size_t step = hak_max(1, align >> HAK_SUPER_SHIFT), room = room_for_guard();
     size_t first = take_run(n, room, step, &fresh);
-    if (first == HAK_NO_SUPER && room != 0) {   /* the last bytes that may be mapped are the program's */
+    if (first == HAK_NO_SUPER && room != 0) { /* the last bytes that may be mapped are the program's */
         room = 0;
         first = take_run(n, room, step, &fresh);
     }
@@ -224,8 +224,7 @@ void *hak__huge_alloc_quickly(struct hak_heap *heap, size_t n)
 bool hak__huge_free_quickly(struct hak_heap *heap, void *p)
 {
     size_t offset = (uintptr_t)p - hak__window.base, first = offset >> HAK_SUPER_SHIFT;
-    if (offset % HAK_SUPER_SIZE != 0 || hak_unlikely(hak__hardened.on)
-        || hak_unlikely(hak__shield_has_huge(first)))
+    if (offset % HAK_SUPER_SIZE != 0 || hak_unlikely(hak__hardened.on) || hak_unlikely(hak__shield_has_huge(first)))
         return false;
     size_t bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
     struct hak_waiting_line *line = hak__waiting_line(heap->id);
@@ -235,7 +234,7 @@ bool hak__huge_free_quickly(struct hak_heap *heap, void *p)
     if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) != hak__owner_huge())
         hak__misuse_double_free("free", p, bytes);
     count_given(heap, bytes);
-    if (hak_unlikely(!hak__waiting_put(word, first, bytes)))   /* another thread with the same line was quicker */
+    if (hak_unlikely(!hak__waiting_put(word, first, bytes))) /* another thread with the same line was quicker */
         give_run(first, bytes);
     return true;
 }
@@ -294,7 +293,7 @@ static void *grow_run(size_t first, size_t before, size_t n, size_t run)
         n = roomy;
     } else if (!hak__supers_extend(first, run, hak_max(run, supers_of(n + room)), n)) {
         void *q = huge_move(first, before, n, run);
-        if (q == NULL)   /* a part of what it would have had may be mapped */
+        if (q == NULL) /* a part of what it would have had may be mapped */
             begin_guard(first, before, hak__supers[first].guard);
         return q;
     }

@@ -33,7 +33,7 @@ size_t hak__huge_usable(const void *p);
 
 /* Notes that the block that begins at p has no seal for now (span/hardened.h). */
 void hak__huge_unsealed(const void *p, bool whole);
-enum { HAK_HUGE_UNSEALED = 1, HAK_HUGE_WHOLE = 2 };   /* the map's start bound of a block without a seal: its pages are the request */
+enum { HAK_HUGE_UNSEALED = 1, HAK_HUGE_WHOLE = 2 }; /* the map's start bound of a block without a seal: its pages are the request */
 
 /* Changes the size of a block without copying, in place or by moving its pages. NULL: unchanged. */
 void *hak__huge_resize(void *p, size_t n);

@@ -21,7 +21,7 @@ static _Atomic uintptr_t next_dlopen, next_dlmopen;
 
 static hak_aside uintptr_t next_function(_Atomic uintptr_t *known, const char *name)
 {
-    uintptr_t next = hak_load(known, HAK_RELAXED);   /* relaxed: it says nothing of other memory */
+    uintptr_t next = hak_load(known, HAK_RELAXED); /* relaxed: it says nothing of other memory */
     if (next == 0) {
         next = (uintptr_t)dlsym(RTLD_NEXT, name);
         if (next == 0)
@@ -33,9 +33,9 @@ static hak_aside uintptr_t next_function(_Atomic uintptr_t *known, const char *n
 
 static hak_aside int allowed_mode(Lmid_t space, int mode)
 {
-    if ((mode & RTLD_DEEPBIND) == 0 || space != LM_ID_BASE)   /* other namespaces have a malloc of their own */
+    if ((mode & RTLD_DEEPBIND) == 0 || space != LM_ID_BASE) /* other namespaces have a malloc of their own */
         return mode;
-    (void)hak__start();   /* options are read then */
+    (void)hak__start(); /* options are read then */
     return hak__option(HAK_OPTION_keep_deepbind) == 0 && hak__is_programs_malloc() ? mode & ~RTLD_DEEPBIND : mode;
 }
 

@@ -55,7 +55,7 @@ bool hak__block_live(const void *p)
     if (!hak__start_bound_is_lost(limit))
         return hak__begins_below(limit, slab, &hak__classes[class], p) && !freed_before(class, p, false);
     return hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK && !freed_before(class, p, true)
-           && !hak__cache_has_purged(class, p);
+        && !hak__cache_has_purged(class, p);
 }
 
 void hak__block_lift(const void *p, const char *function)
@@ -203,9 +203,9 @@ void hak__huge_describe(uintptr_t address, char *text, size_t size)
     size_t offset = address - (uintptr_t)block;
     bool live = hak__owner_id(hak__owner_of(block)) == HAK_HEAP_ID_HUGE;
     if (offset < bytes)
-        hak__format(text, size, "inside a %s huge block of %u bytes, offset %u (block %p)", live ? "live" : "free",
-                    (uint64_t)bytes, (uint64_t)offset, block);
+        hak__format(text, size, "inside a %s huge block of %u bytes, offset %u (block %p)", live ? "live" : "free", (uint64_t)bytes,
+                    (uint64_t)offset, block);
     else
-        hak__format(text, size, "%u bytes beyond the end of a huge block of %u bytes (block %p)",
-                    (uint64_t)(offset - bytes), (uint64_t)bytes, block);
+        hak__format(text, size, "%u bytes beyond the end of a huge block of %u bytes (block %p)", (uint64_t)(offset - bytes),
+                    (uint64_t)bytes, block);
 }

@@ -47,7 +47,8 @@ static void report_crash(const char *name, int number, const siginfo_t *info)
 {
     char text[DESCRIPTION];
     if (!is_fault(number, info)) {
-        hak__warn("crash: %s, sent by %s", name, info->si_pid == hak__syscall(SYS_getpid) ? "the program itself" : "another process");
+        hak__warn("crash: %s, sent by %s", name,
+                  info->si_pid == hak__syscall(SYS_getpid) ? "the program itself" : "another process");
     } else if (number == SIGSEGV && info->si_code == SI_KERNEL) {
         hak__warn("crash: %s without an address, perhaps a non-canonical one", name);
     } else {

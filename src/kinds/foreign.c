@@ -16,12 +16,12 @@ static _Atomic uintptr_t others_free, others_realloc, others_usable;
 
 bool hak__is_programs_malloc(void)
 {
-    uint32_t known = hak_load(&programs_malloc, HAK_RELAXED);   /* relaxed: it says nothing of other memory */
+    uint32_t known = hak_load(&programs_malloc, HAK_RELAXED); /* relaxed: it says nothing of other memory */
     if (known != MALLOC_UNKNOWN)
         return known == MALLOC_OURS;
     const void *c_library = HAK_OVERRIDE ? hak__loaded_first("__libc_start_main") : NULL;
-    bool ours = c_library == NULL   /* a static program, which is one piece */
-                || hak__loaded_before((const void *)(uintptr_t)hak_malloc, c_library);
+    bool ours = c_library == NULL /* a static program, which is one piece */
+             || hak__loaded_before((const void *)(uintptr_t)hak_malloc, c_library);
     hak_store(&programs_malloc, ours ? MALLOC_OURS : MALLOC_ANOTHER, HAK_RELAXED);
     return ours;
 }
@@ -37,7 +37,7 @@ static bool foreign_has(const void *p) { return p != NULL && others_may_have(p) 
 
 static uintptr_t others_function(_Atomic uintptr_t *known, const char *name)
 {
-    uintptr_t function = hak_load(known, HAK_RELAXED);   /* relaxed: it says nothing of other memory */
+    uintptr_t function = hak_load(known, HAK_RELAXED); /* relaxed: it says nothing of other memory */
     if (function == 0) {
         function = (uintptr_t)hak__loaded_first(name);
         hak_store(known, function, HAK_RELAXED);
@@ -62,10 +62,13 @@ static void *foreign_realloc(void *p, size_t n)
 static size_t foreign_usable(const void *p, const char *name)
 {
     (void)name;
-    size_t (*function)(const void *) = (size_t (*)(const void *))others_function(&others_usable, "malloc_usable_size");
+    size_t (*function)(const void *) = (size_t(*)(const void *))others_function(&others_usable, "malloc_usable_size");
     return function == NULL ? 0 : function(p);
 }
 
 const struct hak_kind hak__kind_foreign = {
-    .has = foreign_has, .free = foreign_free, .usable = foreign_usable, .realloc = foreign_realloc,
+    .has = foreign_has,
+    .free = foreign_free,
+    .usable = foreign_usable,
+    .realloc = foreign_realloc,
 };

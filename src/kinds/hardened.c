@@ -64,8 +64,7 @@ static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32
         hak__trace_allocated(block, id, n);
         return block;
     }
-    if (hak_unlikely(hak__sample_on()) && align <= HAK_ALIGN
-        && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
+    if (hak_unlikely(hak__sample_on()) && align <= HAK_ALIGN && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
         return block;
     uint32_t class = hak__harden_class(align, n);
     if (class >= HAK_CLASSES)
@@ -112,7 +111,7 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
     hak__trace_freed(p, id);
     if (hak_unlikely(hak__profile_ever()))
         hak__profile_forget(p);
-    struct hak_heap *heap = hak__request_enter();   /* for its quarantine, however few blocks the thread will free */
+    struct hak_heap *heap = hak__request_enter(); /* for its quarantine, however few blocks the thread will free */
     if (hak_likely(heap != NULL)) {
         hak__harden_free(heap, p, word, "free");
         hak__heap_unlock(heap);
@@ -183,6 +182,13 @@ static void *hardened_resize(void *p, size_t have, size_t n, enum hak_resize how
 static bool hardened_live(const void *p) { return hak__harden_is_live(p, hak__owner_class(hak__owner_of(p))); }
 
 const struct hak_kind hak__kind_hardened = {
-    .free = hardened_free, .usable = hardened_usable, .check_size = hardened_check_size, .resize = hardened_resize,
-    .lift = hak__block_lift, .heap = hak__uheap_of, .live = hardened_live, .describe = hak__block_describe, .around = hak__block_start,
+    .free = hardened_free,
+    .usable = hardened_usable,
+    .check_size = hardened_check_size,
+    .resize = hardened_resize,
+    .lift = hak__block_lift,
+    .heap = hak__uheap_of,
+    .live = hardened_live,
+    .describe = hak__block_describe,
+    .around = hak__block_start,
 };

@@ -78,6 +78,14 @@ static void *huge_resize(void *p, size_t have, size_t n, enum hak_resize how)
 }
 
 const struct hak_kind hak__kind_huge = {
-    .free = huge_free, .usable = huge_usable, .check_size = huge_check_size, .resize = huge_resize, .resize_align = HAK_SUPER_SIZE,
-    .lift = hak__block_lift, .heap = hak__uheap_of, .live = hak__huge_live, .describe = hak__huge_describe, .around = hak__huge_around,
+    .free = huge_free,
+    .usable = huge_usable,
+    .check_size = huge_check_size,
+    .resize = huge_resize,
+    .resize_align = HAK_SUPER_SIZE,
+    .lift = hak__block_lift,
+    .heap = hak__uheap_of,
+    .live = hak__huge_live,
+    .describe = hak__huge_describe,
+    .around = hak__huge_around,
 };

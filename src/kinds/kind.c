@@ -6,7 +6,7 @@
 #include "heap/heap.h"
 
 #define X(name) &hak__kind_##name,
-static const struct hak_kind *const kinds_beside[] = { HAK_KINDS_BESIDE(X) };   /* the last one has every address */
+static const struct hak_kind *const kinds_beside[] = { HAK_KINDS_BESIDE(X) }; /* the last one has every address */
 #undef X
 
 const struct hak_kind *hak__kind_beside(const void *p, uint32_t word)

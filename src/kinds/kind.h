@@ -20,15 +20,15 @@
 struct hak_heap;
 struct hak_uheap;
 enum hak_resize {
-    HAK_RESIZE_FITTING,    /* unless too much would be wasted */
-    HAK_RESIZE_WASTEFUL,   /* there is no memory for another block */
-    HAK_RESIZE_ROOMY,      /* the block has just been made longer than the n bytes it is for, and keeps that room */
+    HAK_RESIZE_FITTING, /* unless too much would be wasted */
+    HAK_RESIZE_WASTEFUL, /* there is no memory for another block */
+    HAK_RESIZE_ROOMY, /* the block has just been made longer than the n bytes it is for, and keeps that room */
 };
 
 /* Functions that take any address of the kind end the program with a report unless a block in use begins there, but for `free`'s
  * `word`, `heap` and `describe`. */
 struct hak_kind {
-    bool (*has)(const void *p);   /* of the kinds beside the owner map */
+    bool (*has)(const void *p); /* of the kinds beside the owner map */
 
     /* `word` is what the owner map had; a block that has changed hands since is freed as what it is now. */
     void (*free)(void *p, uint32_t word, const char *function);
@@ -37,13 +37,13 @@ struct hak_kind {
     /* Whether n bytes at a multiple of `align` may have been asked for. NULL, and for what is no block: the free that follows judges. */
     void (*check_size)(const void *p, size_t align, size_t n, const char *function);
 
-    void *(*realloc)(void *p, size_t n);   /* all of it; NULL: by the rest of the table */
-    bool (*stays)(const void *p, size_t have, size_t n);   /* whether it has the right size already; NULL: at most half is wasted */
+    void *(*realloc)(void *p, size_t n); /* all of it; NULL: by the rest of the table */
+    bool (*stays)(const void *p, size_t have, size_t n); /* whether it has the right size already; NULL: at most half is wasted */
 
     /* Changes the size in place, or of a huge block without a copy. NULL, also as a result: it has to be copied. */
     void *(*resize)(void *p, size_t have, size_t n, enum hak_resize how);
-    size_t resize_align;   /* what it keeps the block at a multiple of, wherever it moves it; 0: it promises nothing */
-    void (*lift)(const void *p, const char *function);   /* before it is read: the program may have taken rights from its pages */
+    size_t resize_align; /* what it keeps the block at a multiple of, wherever it moves it; 0: it promises nothing */
+    void (*lift)(const void *p, const char *function); /* before it is read: the program may have taken rights from its pages */
 
     /* The user heap of the block in use at p, or NULL. `live`: whether a block in use begins at p; nothing is reported. */
     struct hak_uheap *(*heap)(const void *p);
@@ -67,10 +67,7 @@ HAK_KINDS_BESIDE(X)
 #undef X
 
 /* Whether the owner map's word names a span. */
-hak_inline bool hak__names_span(uint32_t word)
-{
-    return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_has_class(word);
-}
+hak_inline bool hak__names_span(uint32_t word) { return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_has_class(word); }
 
 /* Of an address whose slab's word names neither a span nor a huge block. */
 hak_cold const struct hak_kind *hak__kind_beside(const void *p, uint32_t word);
@@ -112,7 +109,7 @@ hak_inline void hak__lift(const void *p, const char *function)
 hak_cold void hak__describe(uintptr_t address, char *text, size_t size);
 hak_cold const void *hak__block_around(uintptr_t address);
 
-hak_at_start void hak__crash_init(void);   /* installs the handlers that report crashes (crash.c) */
+hak_at_start void hak__crash_init(void); /* installs the handlers that report crashes (crash.c) */
 
 /* --- free (plain.c) -------------------------------------------------------------------------------------------------------- */
 
@@ -171,7 +168,7 @@ hak_cold const void *hak__huge_around(uintptr_t address);
  * to be 0. They set errno on failure. */
 hak_aside void *hak__malloc_hardened(size_t n);
 hak_aside void *hak__memalign_hardened(size_t align, size_t n, bool *zero);
-hak_cold void hak__freed_hardened(const void *p);   /* notes the call that frees a huge block, or one of no bytes */
+hak_cold void hak__freed_hardened(const void *p); /* notes the call that frees a huge block, or one of no bytes */
 
 /* Why no block begins at p, for a report (none.c); `word` is what the owner map has there. */
 const char *hak__why_invalid(const void *p, uint32_t word);
@@ -186,7 +183,7 @@ hak_inline const struct hak_class *hak__class_at(const void *p)
     if (hak_unlikely(slab >= hak_read_mostly(&hak__window.slabs)))
         return NULL;
     uint32_t word = hak__owner_at(slab);
-    if (hak_unlikely(word == 0 || !hak__owner_has_class(word)))   /* only spans' words and 0 have a class */
+    if (hak_unlikely(word == 0 || !hak__owner_has_class(word))) /* only spans' words and 0 have a class */
         return NULL;
     const struct hak_class *class = hak__owner_sizes(word);
     if (HAK_PROTECT)
@@ -203,10 +200,7 @@ hak_inline bool hak__size_stays(size_t have, size_t n) { return n - have / 2 <= 
 
 /* Whether n bytes may have been asked for where there is a block of `have`: just those of the class, or down to half
  * of it, since realloc leaves a block that shrinks no further where it is, and gives one that grows some room. */
-hak_inline bool hak__size_fits(size_t have, size_t n)
-{
-    return n - have / 2 <= have / 2 || (have == HAK_ALIGN && n < have);
-}
+hak_inline bool hak__size_fits(size_t have, size_t n) { return n - have / 2 <= have / 2 || (have == HAK_ALIGN && n < have); }
 
 /* From now on a block may be longer than the size that a sized free names, because it could not become shorter. */
 hak_cold void hak__allow_longer(void);

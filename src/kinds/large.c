@@ -16,7 +16,7 @@ static void *large_resize(void *p, size_t have, size_t n, enum hak_resize how)
     if (!mine || n <= HAK_MID_MAX || n > HAK_LARGE_MAX || !hak__heap_lock(heap))
         return NULL;
     bool done = hak__large_resize_owner(heap, p, hak__class_of(n));
-    while (!done && hak__large_cache_clear_behind(heap, p))   /* what is behind was only cached */
+    while (!done && hak__large_cache_clear_behind(heap, p)) /* what is behind was only cached */
         done = hak__large_resize_owner(heap, p, hak__class_of(n));
     hak__heap_unlock(heap);
     if (done && n < have)
@@ -25,6 +25,11 @@ static void *large_resize(void *p, size_t have, size_t n, enum hak_resize how)
 }
 
 const struct hak_kind hak__kind_large = {
-    .free = hak__free_block, .usable = hak__block_usable, .check_size = hak__block_check_size, .resize = large_resize,
-    .lift = hak__block_lift, .describe = hak__block_describe, .around = hak__block_start,
+    .free = hak__free_block,
+    .usable = hak__block_usable,
+    .check_size = hak__block_check_size,
+    .resize = large_resize,
+    .lift = hak__block_lift,
+    .describe = hak__block_describe,
+    .around = hak__block_start,
 };

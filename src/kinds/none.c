@@ -20,7 +20,10 @@ static bool none_has(const void *p) { return (void)p, true; }
 
 static void none_free(void *p, uint32_t word, const char *function) { hak__misuse_invalid(function, p, hak__why_invalid(p, word)); }
 
-static size_t none_usable(const void *p, const char *function) { hak__misuse_invalid(function, p, hak__why_invalid(p, hak__owner_of(p))); }
+static size_t none_usable(const void *p, const char *function)
+{
+    hak__misuse_invalid(function, p, hak__why_invalid(p, hak__owner_of(p)));
+}
 
 static const char *describe_in_window(uintptr_t address)
 {
@@ -53,5 +56,9 @@ static const void *none_around(uintptr_t address)
 }
 
 const struct hak_kind hak__kind_none = {
-    .has = none_has, .free = none_free, .usable = none_usable, .describe = none_describe, .around = none_around,
+    .has = none_has,
+    .free = none_free,
+    .usable = none_usable,
+    .describe = none_describe,
+    .around = none_around,
 };

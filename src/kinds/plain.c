@@ -54,7 +54,10 @@ hak_inline bool closed_free(struct hak_heap *heap, uint32_t class, void *p)
     return reasons == HAK_CLOSED_POLLING && hak__polling_push(heap, class, p);
 }
 
-hak_inline uint32_t full_class(size_t class_offset) { return hak__class_of_offset((struct hak_class_offset){ (uint32_t)class_offset }); }
+hak_inline uint32_t full_class(size_t class_offset)
+{
+    return hak__class_of_offset((struct hak_class_offset){ (uint32_t)class_offset });
+}
 
 static hak_noinline void free_full_slow(void *p, size_t class_offset, struct hak_heap *heap)
 {
@@ -92,7 +95,7 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
     uint64_t started = hak__latency_begin();
     hak_assert(hak__names_span(word) && !hak__owner_is_own(word), "a block of another thread's span");
     hak__fork_check();
-    heap = hak__heap_current();   /* a child may have had to leave its own */
+    heap = hak__heap_current(); /* a child may have had to leave its own */
     if (hak_unlikely(hak__profile_ever()))
         hak__profile_forget(p);
     if ((heap->mode & HAK_MODE_SENTINEL) != 0 || !hak__heap_lock(heap))
@@ -160,7 +163,7 @@ void hak__free_foreign(void *p, size_t owner_diff, struct hak_heap *heap, const 
     struct hak_class_offset offset = hak__owner_offset((uint32_t)owner_diff);
     bool absorbs = owner_diff != heap->tag && hak__cache_absorbs(heap, offset);
     if (absorbs)
-        hak__prefetch_mark(p);   /* as a writer: the look would fetch the line for reading, and the mark ask others again */
+        hak__prefetch_mark(p); /* as a writer: the look would fetch the line for reading, and the mark ask others again */
     if (hak_unlikely(owner_diff == heap->tag || !hak__begins_block(slab, hak__class_at_offset(offset), p)
                      || (absorbs && hak__looks_freed(p)))) {
         free_by_kind(p, (uint32_t)owner_diff ^ heap->tag);
@@ -203,6 +206,10 @@ hak_noinline void hak__free_block(void *p, uint32_t word, const char *function)
 }
 
 const struct hak_kind hak__kind_plain = {
-    .free = hak__free_block, .usable = hak__block_usable, .check_size = hak__block_check_size, .lift = hak__block_lift,
-    .describe = hak__block_describe, .around = hak__block_start,
+    .free = hak__free_block,
+    .usable = hak__block_usable,
+    .check_size = hak__block_check_size,
+    .lift = hak__block_lift,
+    .describe = hak__block_describe,
+    .around = hak__block_start,
 };

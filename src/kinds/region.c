@@ -93,6 +93,11 @@ static void region_kind_describe(uintptr_t address, char *text, size_t size)
 }
 
 const struct hak_kind hak__kind_region = {
-    .has = region_kind_has, .free = region_kind_free, .usable = region_kind_usable, .realloc = region_kind_realloc,
-    .heap = region_kind_heap, .live = region_kind_live, .describe = region_kind_describe,
+    .has = region_kind_has,
+    .free = region_kind_free,
+    .usable = region_kind_usable,
+    .realloc = region_kind_realloc,
+    .heap = region_kind_heap,
+    .live = region_kind_live,
+    .describe = region_kind_describe,
 };

@@ -7,7 +7,7 @@
 
 hak_inline struct hak_region *hak__region_handle(struct hak_uheap *heap) { return (struct hak_region *)(void *)heap; }
 
-hak_cold struct hak_uheap *hak__heap_new_in_region(const struct hak_heap_options *options);   /* NULL and errno */
+hak_cold struct hak_uheap *hak__heap_new_in_region(const struct hak_heap_options *options); /* NULL and errno */
 
 /* NULL, and errno is ENOMEM or EINVAL (align is more than a shared region allows). */
 void *hak__region_request(struct hak_region *region, size_t align, size_t n, const char *function);

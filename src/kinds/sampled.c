@@ -17,14 +17,17 @@ static struct hak_record *sampled_record(const void *p)
     return hak__sample_has(p) ? hak__sample_record_of(p) : hak__profile_record_of(p);
 }
 
-static hak_cold hak_noreturn void sampled_misuse(const struct hak_record *record, const void *p, uint32_t state, const char *function)
+static hak_cold hak_noreturn void sampled_misuse(const struct hak_record *record, const void *p, uint32_t state,
+                                                 const char *function)
 {
     bool start = state != HAK_SAMPLE_UNUSED && record->block == (uintptr_t)p && state != HAK_SAMPLE_HOLE;
     if (start && hak_begins(function, "free"))
         hak__say_double_free(function, p, record->counted);
     else
-        hak__say_invalid(function, p, start ? "this block is free" : state == HAK_SAMPLE_UNUSED ? "this block was never allocated"
-                                                                                                : "not the start of a block");
+        hak__say_invalid(function, p,
+                         start                        ? "this block is free"
+                         : state == HAK_SAMPLE_UNUSED ? "this block was never allocated"
+                                                      : "not the start of a block");
     if (state == HAK_SAMPLE_UNUSED || record->design == NULL || record->design->tell == NULL)
         hak__misuse_end(p);
     hak__frames_say_here("called");
@@ -61,7 +64,10 @@ static void sampled_check_size(const void *p, size_t align, size_t n, const char
 }
 
 /* A guarded block ends where the program wants it. */
-static bool sampled_stays(const void *p, size_t have, size_t n) { return hak__sample_has(p) ? have == n : hak__size_stays(have, n); }
+static bool sampled_stays(const void *p, size_t have, size_t n)
+{
+    return hak__sample_has(p) ? have == n : hak__size_stays(have, n);
+}
 
 static void sampled_lift(const void *p, const char *function)
 {
@@ -83,6 +89,12 @@ static void sampled_describe(uintptr_t address, char *text, size_t size)
 }
 
 const struct hak_kind hak__kind_sampled = {
-    .has = sampled_has, .free = sampled_free, .usable = sampled_usable, .check_size = sampled_check_size, .stays = sampled_stays,
-    .lift = sampled_lift, .heap = sampled_heap, .describe = sampled_describe,
+    .has = sampled_has,
+    .free = sampled_free,
+    .usable = sampled_usable,
+    .check_size = sampled_check_size,
+    .stays = sampled_stays,
+    .lift = sampled_lift,
+    .heap = sampled_heap,
+    .describe = sampled_describe,
 };

@@ -46,7 +46,8 @@ static void *sealed_resize(void *p, size_t have, size_t n, enum hak_resize how)
     bool much_wasted = n <= HAK_LARGE_MAX && n < have / 2;
     if ((much_wasted && how == HAK_RESIZE_FITTING) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return NULL;
-    if ((n > have || how == HAK_RESIZE_ROOMY) && hak__harden_huge_fit(p, have, n))   /* into the room that a step before has brought */
+    if ((n > have || how == HAK_RESIZE_ROOMY)
+        && hak__harden_huge_fit(p, have, n)) /* into the room that a step before has brought */
         return p;
     bool sealed = hak__harden_huge_unseal(p, have);
     void *q = hak__huge_change(p, have, hak__harden_huge_room(n));
@@ -56,6 +57,14 @@ static void *sealed_resize(void *p, size_t have, size_t n, enum hak_resize how)
 }
 
 const struct hak_kind hak__kind_sealed = {
-    .free = sealed_free, .usable = sealed_usable, .check_size = sealed_check_size, .resize = sealed_resize,
-    .resize_align = HAK_SUPER_SIZE, .lift = hak__block_lift, .heap = hak__uheap_of, .live = hak__huge_live, .describe = hak__huge_describe, .around = hak__huge_around,
+    .free = sealed_free,
+    .usable = sealed_usable,
+    .check_size = sealed_check_size,
+    .resize = sealed_resize,
+    .resize_align = HAK_SUPER_SIZE,
+    .lift = hak__block_lift,
+    .heap = hak__uheap_of,
+    .live = hak__huge_live,
+    .describe = hak__huge_describe,
+    .around = hak__huge_around,
 };

@@ -111,11 +111,17 @@ hak_noinline bool hak__uheap_free_full(void *p, uint32_t word)
 
 static void user_heap_free(void *p, uint32_t word, const char *function)
 {
-    if (hak_unlikely(!hak__uheap_free(p, word, function)))   /* its heap has given it away, or ended */
+    if (hak_unlikely(!hak__uheap_free(p, word, function))) /* its heap has given it away, or ended */
         word = hak__owner_of(p), hak__kind_of(p, word)->free(p, word, function);
 }
 
 const struct hak_kind hak__kind_user_heap = {
-    .free = user_heap_free, .usable = hak__block_usable, .check_size = hak__block_check_size, .lift = hak__block_lift,
-    .heap = hak__uheap_of, .live = hak__block_live, .describe = hak__block_describe, .around = hak__block_start,
+    .free = user_heap_free,
+    .usable = hak__block_usable,
+    .check_size = hak__block_check_size,
+    .lift = hak__block_lift,
+    .heap = hak__uheap_of,
+    .live = hak__block_live,
+    .describe = hak__block_describe,
+    .around = hak__block_start,
 };

@@ -33,6 +33,9 @@ static void zero_size_describe(uintptr_t address, char *text, size_t size)
 }
 
 const struct hak_kind hak__kind_zero_size = {
-    .has = zero_size_has, .free = zero_size_free, .usable = zero_size_usable, .check_size = zero_size_check_size,
+    .has = zero_size_has,
+    .free = zero_size_free,
+    .usable = zero_size_usable,
+    .check_size = zero_size_check_size,
     .describe = zero_size_describe,
 };

@@ -59,7 +59,8 @@ static bool is_whole_pages(uintptr_t address, size_t size)
 static int linux_map(uintptr_t address, size_t size)
 {
     hak_assert(is_whole_pages(address, size), "a range is whole pages");
-    long got = hak__syscall(SYS_mmap, address, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    long got =
+        hak__syscall(SYS_mmap, address, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     int code = hak__syscall_code(got);
     if (code == 0 && (uintptr_t)got != address) {
         /* Kernels before 4.17 take the address as a hint only. */
@@ -168,7 +169,7 @@ static int linux_clock_by_call(clockid_t clock, struct timespec *time) { return 
 /* The kernel's own function for the clock, which enters no kernel; where a process has none, the call. */
 static uint64_t linux_now_ms(void)
 {
-    static _Atomic(linux_clock *) known;   /* relaxed: every thread finds the same one */
+    static _Atomic(linux_clock *) known; /* relaxed: every thread finds the same one */
     struct timespec t;
     linux_clock *clock = hak_load(&known, HAK_RELAXED);
     if (hak_unlikely(clock == NULL)) {
@@ -191,7 +192,7 @@ static uint64_t linux_random(void)
     const void *bytes = (const void *)getauxval(AT_RANDOM);
     uint64_t given[2] = { 0, 0 };
     uint64_t mix = (hak_fetch_add(&count, 1, HAK_RELAXED) + 1) * 0xd1342543de82ef95ull;
-    if (bytes != NULL)   /* not aligned */
+    if (bytes != NULL) /* not aligned */
         memcpy(given, bytes, sizeof given);
     else
         given[0] = linux_now_ms();
@@ -203,7 +204,7 @@ static uint64_t linux_random(void)
 
 static bool linux_fixed(void)
 {
-    long persona = hak__syscall(SYS_personality, 0xffffffffu);   /* asks */
+    long persona = hak__syscall(SYS_personality, 0xffffffffu); /* asks */
     return persona > 0 && (persona & ADDR_NO_RANDOMIZE) != 0;
 }
 
@@ -233,7 +234,7 @@ static void read_text(const char *path, char *text, size_t size)
 
 static enum hak_os_huge_setting linux_huge_setting(void)
 {
-    char text[64];   /* "always [madvise] never" */
+    char text[64]; /* "always [madvise] never" */
     read_text("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
     for (const char *at = text; *at != 0; at++)
         if (*at == '[')
@@ -248,8 +249,7 @@ static uint64_t limit_in(const char *text)
     if (*text < '0' || *text > '9')
         return HAK_OS_UNLIMITED;
     for (; *text >= '0' && *text <= '9'; text++)
-        if (__builtin_mul_overflow(number, 10, &number)
-            || __builtin_add_overflow(number, (uint64_t)(*text - '0'), &number))
+        if (__builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, (uint64_t)(*text - '0'), &number))
             return HAK_OS_UNLIMITED;
     return number;
 }
@@ -300,7 +300,7 @@ static void see_groups(struct hak_os_seen *out)
     size_t root = sizeof group_root - 1, whole = group == NULL ? 0 : root + strlen(group);
     if (group == NULL || whole >= PATH_SIZE)
         return;
-    whole -= group[1] == 0;   /* the root's own path ends in a slash */
+    whole -= group[1] == 0; /* the root's own path ends in a slash */
     memcpy(path, group_root, root);
     memcpy(path + root, group, whole - root);
     for (size_t length = whole;; length--) {
@@ -315,7 +315,7 @@ static void see_groups(struct hak_os_seen *out)
 
 static uint32_t count_processors(void)
 {
-    uint64_t mask[128] = { 0 };   /* 8192 processors */
+    uint64_t mask[128] = { 0 }; /* 8192 processors */
     long bytes = hak__syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
     uint32_t count = 0;
     for (long i = 0; i < bytes / 8; i++)
@@ -327,8 +327,11 @@ static void linux_seen(struct hak_os_seen *out)
 {
     struct rlimit space = { RLIM_INFINITY, RLIM_INFINITY }, data = space;
     char text[32];
-    *out = (struct hak_os_seen){ .memory_max = HAK_OS_UNLIMITED, .memory_high = HAK_OS_UNLIMITED,
-                                 .address_space = HAK_OS_UNLIMITED, .data = HAK_OS_UNLIMITED, .cpus = count_processors() };
+    *out = (struct hak_os_seen){ .memory_max = HAK_OS_UNLIMITED,
+                                 .memory_high = HAK_OS_UNLIMITED,
+                                 .address_space = HAK_OS_UNLIMITED,
+                                 .data = HAK_OS_UNLIMITED,
+                                 .cpus = count_processors() };
     see_groups(out);
     if (hak__syscall(SYS_prlimit64, 0, RLIMIT_AS, NULL, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
         out->address_space = space.rlim_cur;
@@ -392,7 +395,7 @@ int hak__os_unprotect(void *data, size_t size) { return protect_pages((uintptr_t
 
 /* --- resident and readable pages ------------------------------------------------------------------------------------- */
 
-static _Atomic bool resident_filtered;   /* orders nothing: a reader that finds it set need not see what came before */
+static _Atomic bool resident_filtered; /* orders nothing: a reader that finds it set need not see what came before */
 
 bool hak__os_is_filtered(void) { return hak_load(&resident_filtered, HAK_RELAXED); }
 bool hak__os_filter_comes(bool comes) { return hak_exchange(&resident_filtered, comes, HAK_RELAXED); }
@@ -453,7 +456,7 @@ bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resid
     bool any = false;
     while (file >= 0 && ((got = hak__syscall(SYS_read, file, chunk, sizeof chunk)) > 0 || got == -EINTR)) {
         for (const char *at = chunk; got > 0 && at < chunk + got; at++) {
-            if (*at != '\n') {   /* long lines are those with a file's name; only their beginning counts */
+            if (*at != '\n') { /* long lines are those with a file's name; only their beginning counts */
                 if (used < sizeof line - 1)
                     line[used++] = *at;
                 continue;

@@ -14,14 +14,14 @@ enum { LOADED_MOST = 64, VERSION_HIDDEN = 0x8000, LOADED_HEADERS = 4 };
 /* An object, and where its dynamic section is. */
 struct loaded {
     uintptr_t base;
-    const ElfW(Dyn) *dynamic;
+    const ElfW(Dyn) * dynamic;
 };
 
 struct loaded_tables {
     const char *strings;
-    const ElfW(Sym) *symbols;
-    const uint32_t *gnu_hash, *hash;   /* NULL where the object has none */
-    const ElfW(Half) *versions;
+    const ElfW(Sym) * symbols;
+    const uint32_t *gnu_hash, *hash; /* NULL where the object has none */
+    const ElfW(Half) * versions;
 };
 
 struct loaded_search {
@@ -30,7 +30,7 @@ struct loaded_search {
     void *found;
     const struct loaded *needing;
     unsigned count;
-    struct loaded objects[LOADED_MOST];   /* the user's, then in their order those that the ones before them need */
+    struct loaded objects[LOADED_MOST]; /* the user's, then in their order those that the ones before them need */
 };
 
 static struct loaded loaded_of(const struct dl_phdr_info *info)
@@ -113,8 +113,10 @@ static void *loaded_by_hash(const struct loaded *object, const struct loaded_tab
 static void *loaded_symbol(const struct loaded *object, const char *name)
 {
     struct loaded_tables tables = {
-        .strings = loaded_table(object, DT_STRTAB), .symbols = loaded_table(object, DT_SYMTAB),
-        .gnu_hash = loaded_table(object, DT_GNU_HASH), .hash = loaded_table(object, DT_HASH),
+        .strings = loaded_table(object, DT_STRTAB),
+        .symbols = loaded_table(object, DT_SYMTAB),
+        .gnu_hash = loaded_table(object, DT_GNU_HASH),
+        .hash = loaded_table(object, DT_HASH),
         .versions = loaded_table(object, DT_VERSYM),
     };
     if (tables.strings == NULL || tables.symbols == NULL)
@@ -138,8 +140,9 @@ static bool loaded_needs(const struct loaded *object, const char *path, const ch
     const char *strings = loaded_table(object, DT_STRTAB);
     for (const ElfW(Dyn) *entry = object->dynamic; strings != NULL && entry->d_tag != DT_NULL; entry++) {
         const char *needed = strings + entry->d_un.d_val;
-        if (entry->d_tag == DT_NEEDED && (strcmp(loaded_base_name(needed), loaded_base_name(path)) == 0
-                                          || (own_name != NULL && strcmp(needed, own_name) == 0)))
+        if (entry->d_tag == DT_NEEDED
+            && (strcmp(loaded_base_name(needed), loaded_base_name(path)) == 0
+                || (own_name != NULL && strcmp(needed, own_name) == 0)))
             return true;
     }
     return false;
@@ -273,7 +276,7 @@ struct unwind_object {
 extern int find_object(void *address, struct unwind_object *result) __asm__("_dl_find_object") __attribute__((weak, visibility("default")));
 
 enum { KNOWN_MOST = 256 };
-static hak_rare_data struct hak_module known_modules[KNOWN_MOST];   /* where the C library has no search: from the start */
+static hak_rare_data struct hak_module known_modules[KNOWN_MOST]; /* where the C library has no search: from the start */
 static hak_rare_data unsigned known_count;
 
 static int know_module(struct dl_phdr_info *info, size_t size, void *argument)

@@ -22,9 +22,9 @@ hak_cold void *hak__loaded_for(const void *user, const char *name);
 hak_cold bool hak__loaded_before(const void *one, const void *other);
 
 struct hak_module {
-    uintptr_t start, end, base;      /* of all its parts; what its file's addresses count from */
-    const char *name;                /* the loader's: empty for the program itself */
-    const uint8_t *tables;           /* the header of its call frame tables, or NULL */
+    uintptr_t start, end, base; /* of all its parts; what its file's addresses count from */
+    const char *name; /* the loader's: empty for the program itself */
+    const uint8_t *tables; /* the header of its call frame tables, or NULL */
 };
 
 /* Once, by the library's constructor. */

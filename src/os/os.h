@@ -29,11 +29,28 @@
 #include "base/assert.h"
 #include "base/atomic.h"
 
-enum hak_os_call { HAK_OS_MAP, HAK_OS_UNMAP, HAK_OS_PURGE, HAK_OS_MOVE, HAK_OS_PROBE, HAK_OS_LOOK,
-                   HAK_OS_CALLS };   /* advice counts with purges */
-enum hak_os_advice { HAK_OS_HUGE, HAK_OS_NO_HUGE, HAK_OS_COLLAPSE, HAK_OS_WIPE_ON_FORK, HAK_OS_DONT_FORK, HAK_OS_GUARD, HAK_OS_UNGUARD,
-                     HAK_OS_FORBID, HAK_OS_ALLOW, HAK_OS_RESTORE,
-                     HAK_OS_ADVICES };
+enum hak_os_call {
+    HAK_OS_MAP,
+    HAK_OS_UNMAP,
+    HAK_OS_PURGE,
+    HAK_OS_MOVE,
+    HAK_OS_PROBE,
+    HAK_OS_LOOK,
+    HAK_OS_CALLS
+}; /* advice counts with purges */
+enum hak_os_advice {
+    HAK_OS_HUGE,
+    HAK_OS_NO_HUGE,
+    HAK_OS_COLLAPSE,
+    HAK_OS_WIPE_ON_FORK,
+    HAK_OS_DONT_FORK,
+    HAK_OS_GUARD,
+    HAK_OS_UNGUARD,
+    HAK_OS_FORBID,
+    HAK_OS_ALLOW,
+    HAK_OS_RESTORE,
+    HAK_OS_ADVICES
+};
 
 /* The system's setting for huge pages by fault; NEVER also where there are none. */
 enum hak_os_huge_setting { HAK_OS_HUGE_NEVER, HAK_OS_HUGE_MADVISE, HAK_OS_HUGE_ALWAYS };
@@ -42,12 +59,12 @@ enum hak_os_huge_setting { HAK_OS_HUGE_NEVER, HAK_OS_HUGE_MADVISE, HAK_OS_HUGE_A
 
 /* What the system allows the process; HAK_OS_UNLIMITED where it sets no limit or does not say. */
 struct hak_os_seen {
-    uint64_t memory_max, memory_high;   /* of its control group and those above it */
-    uint64_t address_space;             /* RLIMIT_AS */
-    uint64_t data;                      /* RLIMIT_DATA */
-    uint64_t mappings;                  /* as many as it may have (vm.max_map_count); 0: unknown */
-    uint32_t cpus;                      /* processors that it may run on; 0: unknown */
-    bool strict;                        /* the system promises no more memory than it has (overcommit_memory=2) */
+    uint64_t memory_max, memory_high; /* of its control group and those above it */
+    uint64_t address_space; /* RLIMIT_AS */
+    uint64_t data; /* RLIMIT_DATA */
+    uint64_t mappings; /* as many as it may have (vm.max_map_count); 0: unknown */
+    uint32_t cpus; /* processors that it may run on; 0: unknown */
+    bool strict; /* the system promises no more memory than it has (overcommit_memory=2) */
 };
 
 struct hak_os {
@@ -57,19 +74,19 @@ struct hak_os {
     int (*purge)(uintptr_t address, size_t size);
     int (*move)(uintptr_t from, size_t size, uintptr_t to, size_t new_size);
     int (*advise)(uintptr_t address, size_t size, enum hak_os_advice what);
-    enum hak_os_huge_setting (*huge_setting)(void);   /* reads a file */
+    enum hak_os_huge_setting (*huge_setting)(void); /* reads a file */
     uintptr_t (*probe)(size_t size);
-    uint64_t (*now_ms)(void);        /* monotonic, coarse (a few ms) */
-    uint64_t (*random)(void);        /* unpredictable where the system allows it, else merely varied */
-    bool (*fixed)(void);             /* whether addresses are to be the same in each run (ADDR_NO_RANDOMIZE) */
+    uint64_t (*now_ms)(void); /* monotonic, coarse (a few ms) */
+    uint64_t (*random)(void); /* unpredictable where the system allows it, else merely varied */
+    bool (*fixed)(void); /* whether addresses are to be the same in each run (ADDR_NO_RANDOMIZE) */
     size_t (*page_size)(void);
-    void (*seen)(struct hak_os_seen *out);   /* reads files: for rare use, with no lock held */
+    void (*seen)(struct hak_os_seen *out); /* reads files: for rare use, with no lock held */
 };
 
 extern const struct hak_os hak__os_linux;
 
 #if HAK_TESTING
-extern const struct hak_os *hak__os;             /* tests point it at a fake */
+extern const struct hak_os *hak__os; /* tests point it at a fake */
 #else
 #define hak__os (&hak__os_linux)
 #endif
@@ -101,7 +118,7 @@ hak_at_start void hak__os_thread_init(const void *thread_local_word);
 hak_cold bool hak__os_thread_start(void (*body)(void), _Atomic uint32_t *alive);
 hak_cold bool hak__os_thread_settle(void);
 hak_cold void hak__os_thread_wait(_Atomic uint32_t *alive);
-hak_cold bool hak__os_can_change_user(void);   /* whether the process is root, or of two users */
+hak_cold bool hak__os_can_change_user(void); /* whether the process is root, or of two users */
 hak_cold uint64_t hak__os_block_signals(void);
 hak_cold void hak__os_restore_signals(uint64_t before);
 hak_cold void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms);

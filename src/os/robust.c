@@ -21,10 +21,7 @@ static hak_cold void robust_find(struct hak_robust_thread *me)
     me->generation = hak_load(&robust_generation, HAK_RELAXED);
 }
 
-static void robust_set_pending(struct robust_list_head *head, void *entry)
-{
-    *(void *volatile *)&head->list_op_pending = entry;
-}
+static void robust_set_pending(struct robust_list_head *head, void *entry) { *(void *volatile *)&head->list_op_pending = entry; }
 
 /* From here on the kernel looks at the word when this thread ends. It alone and the kernel read the list, so the compiler's order
  * is enough. */
@@ -36,9 +33,8 @@ static void robust_enter(struct hak_robust *lock, struct hak_robust_thread *me)
     if (head != NULL) {
         me->entered = head->list_op_pending;
         robust_set_pending(head, (void *)((uintptr_t)&lock->word - (uintptr_t)head->futex_offset));
-    }
-    else if (hak_load(&lock->unlisted, HAK_RELAXED) == 0)
-        hak_store(&lock->unlisted, 1, HAK_RELAXED);   /* waiters check now and then */
+    } else if (hak_load(&lock->unlisted, HAK_RELAXED) == 0)
+        hak_store(&lock->unlisted, 1, HAK_RELAXED); /* waiters check now and then */
     hak_signal_fence();
 }
 
@@ -50,10 +46,7 @@ static void robust_leave(struct hak_robust_thread *me)
         robust_set_pending(head, me->entered);
 }
 
-static bool robust_lives(uint32_t number)
-{
-    return hak__syscall(SYS_kill, number, 0) != -ESRCH;
-}
+static bool robust_lives(uint32_t number) { return hak__syscall(SYS_kill, number, 0) != -ESRCH; }
 
 /* Takes a free lock; keeps the mark of waiting threads. */
 static bool robust_try(struct hak_robust *lock, uint32_t word, uint32_t number)
@@ -73,8 +66,7 @@ static bool robust_try_dead(struct hak_robust *lock, uint32_t word, uint32_t num
 static void robust_sleep(struct hak_robust *lock, uint32_t word)
 {
     static const struct timespec time = { 0, ROBUST_LOOK_MS * 1000000 };
-    if ((word & FUTEX_WAITERS) == 0
-        && !hak_cas_strong(&lock->word, &word, word | FUTEX_WAITERS, HAK_RELAXED, HAK_RELAXED))
+    if ((word & FUTEX_WAITERS) == 0 && !hak_cas_strong(&lock->word, &word, word | FUTEX_WAITERS, HAK_RELAXED, HAK_RELAXED))
         return;
     hak__syscall(SYS_futex, &lock->word, FUTEX_WAIT, word | FUTEX_WAITERS, &time, NULL, 0);
 }
@@ -88,7 +80,7 @@ static void robust_look_at_fork(struct hak_robust *lock, struct hak_robust_threa
         return;
     void *entered = me->entered;
     robust_enter(lock, me);
-    me->entered = entered;   /* the list's memory is as it was */
+    me->entered = entered; /* the list's memory is as it was */
 }
 
 static hak_cold bool robust_wait(struct hak_robust *lock, struct hak_robust_thread *me)

@@ -21,8 +21,8 @@ struct hak_robust {
 
 /* What a thread knows of itself; zero at first. Valid in the process and thread in which it was found. */
 struct hak_robust_thread {
-    void *list;      /* the kernel's struct robust_list_head; NULL: there is none */
-    void *entered;   /* what its pending operation was before */
+    void *list; /* the kernel's struct robust_list_head; NULL: there is none */
+    void *entered; /* what its pending operation was before */
     uint32_t number;
     uint32_t generation;
 };

@@ -30,12 +30,12 @@ enum { STACK_BYTES = 64 << 10, SIGNAL_BITS = 64, MASK_WORDS = 64, NAP_MS = 10 };
 /* How the process was started, which its threads may change for themselves. */
 static struct thread_schedule {
     int policy, priority, nice;
-    long mask_bytes;                 /* of mask; 0: not known */
-    unsigned long mask[MASK_WORDS];  /* the processors that it may run on */
+    long mask_bytes; /* of mask; 0: not known */
+    unsigned long mask[MASK_WORDS]; /* the processors that it may run on */
 } thread_first;
 
 static void (*thread_body)(void);
-static size_t thread_reach;   /* from the thread pointer to this library's thread-local words */
+static size_t thread_reach; /* from the thread pointer to this library's thread-local words */
 
 bool hak__os_can_change_user(void)
 {
@@ -53,10 +53,7 @@ uint64_t hak__os_block_signals(void)
     return before;
 }
 
-void hak__os_restore_signals(uint64_t before)
-{
-    hak__syscall(SYS_rt_sigprocmask, 2, &before, NULL, SIGNAL_BITS / 8);
-}
+void hak__os_restore_signals(uint64_t before) { hak__syscall(SYS_rt_sigprocmask, 2, &before, NULL, SIGNAL_BITS / 8); }
 
 /* --- scheduling ----------------------------------------------------------------------------------------------------- */
 
@@ -97,7 +94,7 @@ bool hak__os_thread_settle(void)
     struct thread_schedule now;
     thread_look(&now);
     bool same = now.policy == thread_first.policy && now.priority == thread_first.priority && now.nice == thread_first.nice
-                && thread_same_mask(&now);
+             && thread_same_mask(&now);
     if (!same && hak__syscall(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0) != 0)
         return false;
     if (!same)
@@ -133,7 +130,7 @@ static size_t thread_distance(const void *word)
 
 struct thread_region {
     char *start, *stack_top, *pointer, *end;
-    long process;   /* in which it was made, or cleared */
+    long process; /* in which it was made, or cleared */
 };
 static struct thread_region thread_region;
 
@@ -143,7 +140,7 @@ static void thread_clear_region(void)
     struct thread_region *region = &thread_region;
     size_t bytes = (size_t)(region->end - region->stack_top);
     hak_assert(region->start != NULL, "there is a region");
-    if (hak__syscall(SYS_madvise, region->stack_top, bytes, MADV_DONTNEED) != 0)   /* locked memory */
+    if (hak__syscall(SYS_madvise, region->stack_top, bytes, MADV_DONTNEED) != 0) /* locked memory */
         memset(region->stack_top, 0, bytes);
     thread_init_pointer(region->pointer);
     region->process = hak__syscall(SYS_getpid);
@@ -165,8 +162,10 @@ static bool thread_make_region(void)
     char *start = (char *)got;
     char *zeros = start + page + stack;
     thread_region = (struct thread_region){ start, zeros, zeros + reach, start + bytes, hak__syscall(SYS_getpid) };
-    hak_assert(hak_align_down((uintptr_t)thread_region.pointer, page) == (uintptr_t)thread_region.pointer, "the pointer is aligned");
-    hak_assert(thread_region.stack_top < thread_region.pointer && thread_region.pointer < thread_region.end, "zeros lie on both sides");
+    hak_assert(hak_align_down((uintptr_t)thread_region.pointer, page) == (uintptr_t)thread_region.pointer,
+               "the pointer is aligned");
+    hak_assert(thread_region.stack_top < thread_region.pointer && thread_region.pointer < thread_region.end,
+               "zeros lie on both sides");
     thread_init_pointer(thread_region.pointer);
     return true;
 }
@@ -180,8 +179,8 @@ static int thread_entry(void *argument)
 
 static bool thread_create(_Atomic uint32_t *alive)
 {
-    static const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM
-                             | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+    static const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS
+                           | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
     if (thread_region.start == NULL && !thread_make_region())
         return false;
     if (thread_region.process != hak__syscall(SYS_getpid))
@@ -195,7 +194,11 @@ static bool thread_create(_Atomic uint32_t *alive)
  * setuid() in a process with threads waits until each thread has answered one. */
 static const uint64_t thread_library_signals = 7ull << 31;
 
-static size_t thread_distance(const void *word) { (void)word; return 0; }
+static size_t thread_distance(const void *word)
+{
+    (void)word;
+    return 0;
+}
 
 static void *thread_entry(void *argument)
 {
@@ -259,10 +262,7 @@ void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms)
     hak__syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ms == HAK_OS_UNLIMITED ? NULL : &time, NULL, 0);
 }
 
-void hak__os_wake(_Atomic uint32_t *word)
-{
-    hak__syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-}
+void hak__os_wake(_Atomic uint32_t *word) { hak__syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); }
 
 /* The compilers' own word for it is younger on x86-64 than on the others; there the pointer is also the first word that it
  * points to. */

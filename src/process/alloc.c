@@ -45,7 +45,7 @@ hak_inline void *alloc_class(uint32_t class, size_t n)
 
 static hak_cold void *alloc_class_again(uint32_t class, size_t n)
 {
-    if ((hak__heap_current()->mode & HAK_MODE_REDIRECTED) != 0)   /* that heap has done so already */
+    if ((hak__heap_current()->mode & HAK_MODE_REDIRECTED) != 0) /* that heap has done so already */
         return NULL;
     hak__request_relieve(hak__classes[class].size);
     void *block = alloc_class(class, n);

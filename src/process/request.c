@@ -35,13 +35,13 @@ static struct hak_samples *samples_of(struct hak_uheap *own) { return own != NUL
 void *hak__request_sample(struct hak_uheap *own, size_t align, size_t n)
 {
     struct hak_heap *heap = hak__profile_counts() ? hak__request_heap() : NULL;
-    bool without = n == 0 && hak__hardened.on;   /* blocks of no bytes stay inaccessible (harden/zero_size.h) */
+    bool without = n == 0 && hak__hardened.on; /* blocks of no bytes stay inaccessible (harden/zero_size.h) */
     if (heap == NULL || without || !hak__profile_due(heap, n))
         return NULL;
     if (own == NULL && (heap->mode & HAK_MODE_REDIRECTED) != 0)
         own = heap->share.standard;
     void *block = hak__profile_take(align <= HAK_ALIGN ? hak__class_of(n) : hak__aligned_class(align, n), n, samples_of(own));
-    hak__profile_poll(heap, hak__os->now_ms());   /* a thread whose requests all hit has no other occasion */
+    hak__profile_poll(heap, hak__os->now_ms()); /* a thread whose requests all hit has no other occasion */
     return block;
 }
 
@@ -70,7 +70,7 @@ size_t hak__request_collect(void) { return collect(hak__cache_flush); }
 static void flush_most(struct hak_heap *heap)
 {
     hak__cache_leave(heap);
-    hak__cache_take_up(heap);   /* they are this thread's still */
+    hak__cache_take_up(heap); /* they are this thread's still */
 }
 
 /* What can be given up is a part of what is mapped, and a long request is not served for want of a little. */

@@ -60,7 +60,7 @@ static void set_thread(struct hak_heap *heap)
 static bool thread_is_gone(uint64_t thread)
 {
     return thread >> 32 == (uint64_t)hak__syscall(SYS_getpid)
-           && hak__syscall(SYS_tgkill, thread >> 32, (uint32_t)thread, 0) == -ESRCH;
+        && hak__syscall(SYS_tgkill, thread >> 32, (uint32_t)thread, 0) == -ESRCH;
 }
 
 /* Caller holds the heap lock. */
@@ -102,7 +102,7 @@ static bool take_back(struct hak_heap *heap)
  * of them would cause a new heap each time. */
 static void take_some_back(void)
 {
-    static _Atomic uint32_t hand;   /* two threads may look at the same heaps */
+    static _Atomic uint32_t hand; /* two threads may look at the same heaps */
     uint32_t id = hak_load(&hand, HAK_RELAXED), last = hak__heap_last_id();
     for (uint32_t asked = 0, steps = 0; asked < ASKED_PER_CALL && steps < STEPS_PER_CALL; steps++) {
         id = id < last ? id + 1 : 1;
@@ -147,21 +147,21 @@ static struct hak_heap *obtain_heap(void)
         hak__cache_take_up(heap);
         hak__cache_unpark(heap);
         heap->share.robust.generation = 0;
-        if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))   /* of a thread that a fork has left behind */
+        if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0)) /* of a thread that a fork has left behind */
             hak__cache_redirect(heap, false);
         return heap;
     }
     heap = heap_make();
     if (heap == NULL || hak_likely(!hak__common_add(heap)))
         return heap;
-    hak__cache_park(heap);   /* it caches nothing, and belongs to no sum of those that do */
+    hak__cache_park(heap); /* it caches nothing, and belongs to no sum of those that do */
     hak__heap_unlock(heap);
     return heap_make();
 }
 
 /* --- a thread's beginning and end ------------------------------------------------------------------------------------------ */
 
-static bool key_exists(void) { return hak_load(&key_made, HAK_ACQUIRE); }   /* acquire: the key, too, is there */
+static bool key_exists(void) { return hak_load(&key_made, HAK_ACQUIRE); } /* acquire: the key, too, is there */
 
 static bool is_first_thread(void) { return hak__syscall(SYS_gettid) == hak__syscall(SYS_getpid); }
 
@@ -186,7 +186,7 @@ static void become_owner(struct hak_heap *heap)
 struct hak_heap *hak__thread_attach(void)
 {
     hak__fork_check();
-    hak__lock_me();   /* may allocate */
+    hak__lock_me(); /* may allocate */
     struct hak_heap *heap = hak__heap_current();
     if ((heap->mode & HAK_MODE_SENTINEL) == 0)
         return heap;
@@ -208,7 +208,7 @@ struct hak_heap *hak__thread_attach(void)
         become_owner(heap);
     }
     hak__uheap_inherit(heap);
-    if (!early || (!first && make_key()))   /* may allocate, which is why the heap is current by now */
+    if (!early || (!first && make_key())) /* may allocate, which is why the heap is current by now */
         pthread_setspecific(key, heap);
     return heap;
 }
@@ -244,7 +244,7 @@ static void thread_ends(void *value)
     heap->ending = !heap->ending;
     if (heap->ending && pthread_setspecific(key, heap) == 0)
         return;
-    if (!hak__heap_lock(heap)) {   /* the child that this is has had to leave it */
+    if (!hak__heap_lock(heap)) { /* the child that this is has had to leave it */
         use_exited_sentinel();
         return;
     }
@@ -278,7 +278,7 @@ static hak_cold void leave_early(void)
 void hak__thread_reopen_early(void)
 {
     if (early_heap != NULL)
-        hak__thread_attach();   /* it may have been lost from sight */
+        hak__thread_attach(); /* it may have been lost from sight */
     if (early_heap == NULL || early_heap != hak__heap_current() || !hak__heap_lock(early_heap))
         return;
     hak__cache_flush(early_heap);
@@ -293,11 +293,11 @@ void hak__thread_reopen_early(void)
 struct hak_heap *hak__exit_heap_lock(void)
 {
     hak__lock_acquire(&exit_heap_mutex);
-    if (exit_heap == NULL || !hak__heap_lock(exit_heap))   /* the second: this is a child that has had to give it up */
+    if (exit_heap == NULL || !hak__heap_lock(exit_heap)) /* the second: this is a child that has had to give it up */
         exit_heap = obtain_heap();
     if (exit_heap == NULL)
         exit_heap = heap_open_new(hak__heap_new_last());
-    struct hak_heap *heap = exit_heap;   /* another thread may change it once the lock is released */
+    struct hak_heap *heap = exit_heap; /* another thread may change it once the lock is released */
     if (heap == NULL)
         hak__lock_release(&exit_heap_mutex);
     return heap;
@@ -334,7 +334,7 @@ bool hak__thread_fork_child(bool forker)
         return hak__heaps_fork_further();
     }
     if (early_heap != mine)
-        early_heap = NULL;   /* another thread's */
+        early_heap = NULL; /* another thread's */
     if (hak__lock_word_is_left(&mine->lock)) {
         /* Another thread was collecting for this heap and left it half done: this thread begins anew. */
         hak__heap_lose(mine);

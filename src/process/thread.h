@@ -15,12 +15,12 @@ struct hak_heap *hak__thread_attach_to_free(void);
 bool hak__thread_has_exited(void);
 
 /* Allocation for such threads: one heap behind a lock. */
-struct hak_heap *hak__exit_heap_lock(void);   /* NULL: the system refuses */
+struct hak_heap *hak__exit_heap_lock(void); /* NULL: the system refuses */
 void hak__exit_heap_unlock(void);
 
-void hak__thread_init(void);          /* once, when the C library is ready for thread keys */
-bool hak__thread_fork_child(bool forker);   /* whether the caller has forked; false: the repair awaits that thread */
-bool hak__thread_fork_arrive(void);         /* whether the caller is the thread that was awaited */
+void hak__thread_init(void); /* once, when the C library is ready for thread keys */
+bool hak__thread_fork_child(bool forker); /* whether the caller has forked; false: the repair awaits that thread */
+bool hak__thread_fork_arrive(void); /* whether the caller is the thread that was awaited */
 
 /* Opens the first heap again, as the options say, if it was opened before they could be read. */
 void hak__thread_reopen_early(void);

@@ -33,7 +33,7 @@ static struct hak_profile_record *outer_around(uintptr_t word)
         if (record != NULL)
             return record;
         if (back != 0 && hak__owner_at(slab - back) != 0 && hak__owner_has_class(hak__owner_at(slab - back)))
-            return NULL;   /* a span of smaller blocks */
+            return NULL; /* a span of smaller blocks */
     }
     return NULL;
 }

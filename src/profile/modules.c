@@ -20,7 +20,7 @@ static bool module_at(uintptr_t address, struct hak_module *found)
 }
 
 /* The part with code, by the headers of the ELF file at the beginning of the module's first part. */
-static const ElfW(Phdr) *code_of(const struct hak_module *found)
+static const ElfW(Phdr) * code_of(const struct hak_module *found)
 {
     const ElfW(Ehdr) *header = (const void *)found->start;
     if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
@@ -46,7 +46,7 @@ static bool same_module(const struct hak_profile_module *module, const struct ha
 {
     size_t length = strlen(module->path), end = strlen(found->name);
     return module->all.start == found->start && module->all.end == found->end && module->all.base == found->base && end <= length
-           && strcmp(module->path + length - end, found->name) == 0;
+        && strcmp(module->path + length - end, found->name) == 0;
 }
 
 bool hak__profile_module_holds(const struct hak_profile_module *module)
@@ -123,7 +123,7 @@ uint32_t hak__profile_modules_note(struct hak_profile_area *area, const uintptr_
 
 void hak__profile_modules_settle(struct hak_profile_area *ghosts)
 {
-    const uintptr_t page = 64 << 10;   /* the largest that there is: mappings of a file keep their distance */
+    const uintptr_t page = 64 << 10; /* the largest that there is: mappings of a file keep their distance */
     for (struct hak_profile_module *module = hak_load(&modules_seen, HAK_ACQUIRE); module != NULL; module = module->next) {
         if (hak_load(&module->moved, HAK_RELAXED) != 0 || hak__profile_module_holds(module))
             continue;

@@ -8,10 +8,10 @@
 
 struct hak_profile_module {
     struct hak_profile_module *next;
-    uintptr_t start, end, offset;     /* of its code, and where that is in the file */
-    struct hak_module all;            /* as the loader had it; its name is part of the path */
-    _Atomic uintptr_t moved;          /* closed: how much further up dumps tell it, modulo 2^64; 0: it is open, as far as is known */
-    char path[];                      /* absolute */
+    uintptr_t start, end, offset; /* of its code, and where that is in the file */
+    struct hak_module all; /* as the loader had it; its name is part of the path */
+    _Atomic uintptr_t moved; /* closed: how much further up dumps tell it, modulo 2^64; 0: it is open, as far as is known */
+    char path[]; /* absolute */
 };
 
 /* The modules of a new stack's frames, each once, for `modules`, which has room for one to each frame; their number. Those that are not

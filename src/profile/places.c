@@ -11,14 +11,14 @@
 enum { CHUNK = 64 << 10, PLACE_CLASSES = HAK_CLASS_MID_LAST + 1, OUTER = PLACE_CLASSES, PLACE_SMALLER = 4, PLACE_TRIES = 3 };
 
 struct chunk {
-    uint32_t first;    /* the number of its first place's record */
-    uint32_t class;    /* plus one; 0: not in use */
+    uint32_t first; /* the number of its first place's record */
+    uint32_t class; /* plus one; 0: not in use */
 };
 
 static uintptr_t reserved_start, reserved_end;
 static struct hak_profile_area place_records, place_chunks, place_range, outer_table;
-static _Atomic uint64_t free_records[PLACE_CLASSES + 1];   /* tag << 32 | number of the first one plus one */
-static _Atomic uint64_t fresh_places[PLACE_CLASSES];       /* places used of the chunk << 32 | its number plus one */
+static _Atomic uint64_t free_records[PLACE_CLASSES + 1]; /* tag << 32 | number of the first one plus one */
+static _Atomic uint64_t fresh_places[PLACE_CLASSES]; /* places used of the chunk << 32 | its number plus one */
 
 static struct hak_profile_record *record_by(uint32_t number) { return (struct hak_profile_record *)place_records.start + number; }
 
@@ -34,7 +34,8 @@ static struct chunk *chunk_by(size_t number) { return (struct chunk *)place_chun
 /* A process that may not have so many addresses gets by with fewer. */
 int hak__profile_places_begin(void)
 {
-    static const size_t most[] = { (size_t)64 << 30, (size_t)1 << 30, (size_t)512 << 20, (size_t)512 << 20 };   /* places, outer table and ghosts, records, sites */
+    static const size_t most[] = { (size_t)64 << 30, (size_t)1 << 30, (size_t)512 << 20,
+                                   (size_t)512 << 20 }; /* places, outer table and ghosts, records, sites */
     for (unsigned try = 0, less = 0; try < PLACE_TRIES; try++, less += PLACE_SMALLER) {
         size_t place_bytes = most[0] >> less, record_bytes = most[2] >> less, outer_bytes = most[1] >> less;
         size_t site_bytes = most[3] >> less, chunk_bytes = place_bytes / CHUNK * sizeof(struct chunk);
@@ -168,7 +169,7 @@ struct hak_profile_record *hak__profile_outer_take(const void *block)
         return NULL;
     record->sample.block = (uintptr_t)block;
     hak_store(&record->sample.state, HAK_SAMPLE_TAKEN, HAK_RELAXED);
-    hak_store(place, number_of(record) + 1, HAK_RELAXED);   /* the program hands it to the thread that frees the block, in order */
+    hak_store(place, number_of(record) + 1, HAK_RELAXED); /* the program hands it to the thread that frees the block, in order */
     return record;
 }
 

@@ -11,12 +11,12 @@
 
 struct hak_profile_record {
     struct hak_record sample;
-    _Atomic uint32_t next;           /* of the free ones: the number of the next one plus one */
+    _Atomic uint32_t next; /* of the free ones: the number of the next one plus one */
     struct hak_profile_site *site;
-    uint64_t bytes;                  /* asked for; of a free place: resident, and counted as such (sampler.c) */
-    uint32_t born_ms;                /* modulo 2^32 */
-    uint32_t marked;                 /* reached by the search for leaks (leaks.c), ... */
-    struct hak_profile_record *leak_next;   /* ... and waiting to be searched */
+    uint64_t bytes; /* asked for; of a free place: resident, and counted as such (sampler.c) */
+    uint32_t born_ms; /* modulo 2^32 */
+    uint32_t marked; /* reached by the search for leaks (leaks.c), ... */
+    struct hak_profile_record *leak_next; /* ... and waiting to be searched */
 };
 
 /* Lays everything out in reserved addresses; once. 0 or ENOMEM. */

@@ -23,19 +23,19 @@ enum hak_profile_request { HAK_PROFILE_NOTHING, HAK_PROFILE_START, HAK_PROFILE_S
 
 /* The state that other processes look at and, for `request`, `interval` and `path`, write to (docs/profiling.md). */
 struct hak_profile {
-    _Atomic uint32_t counts;                    /* requests are counted down now */
-    _Atomic uint32_t session;                   /* starts so far */
-    _Atomic uint32_t request;                   /* enum hak_profile_request; 0 again when it has been answered */
-    _Atomic uint32_t answered;                  /* requests so far that have been answered */
-    _Atomic uint32_t result;                    /* 0 or the errno code of the last one */
-    uint32_t signal;                            /* at which it is looked for at once; 0: only when a slow path polls */
-    _Atomic uint64_t interval;                  /* mean bytes between samples */
-    char path[HAK_PROFILE_PATH];                /* where a dump that is requested goes */
-    uintptr_t places;                           /* blocks up to the mid pool that are sampled lie in this range */
+    _Atomic uint32_t counts; /* requests are counted down now */
+    _Atomic uint32_t session; /* starts so far */
+    _Atomic uint32_t request; /* enum hak_profile_request; 0 again when it has been answered */
+    _Atomic uint32_t answered; /* requests so far that have been answered */
+    _Atomic uint32_t result; /* 0 or the errno code of the last one */
+    uint32_t signal; /* at which it is looked for at once; 0: only when a slow path polls */
+    _Atomic uint64_t interval; /* mean bytes between samples */
+    char path[HAK_PROFILE_PATH]; /* where a dump that is requested goes */
+    uintptr_t places; /* blocks up to the mid pool that are sampled lie in this range */
     size_t places_bytes;
-    _Atomic uint64_t samples, missed;           /* missed: no place or no room for a stack */
+    _Atomic uint64_t samples, missed; /* missed: no place or no room for a stack */
     _Atomic uint64_t dumps;
-    uint32_t malloc_counts;                     /* malloc counts what it meets; 0: not, or the asker of a request has it look for that */
+    uint32_t malloc_counts; /* malloc counts what it meets; 0: not, or the asker of a request has it look for that */
 };
 extern struct hak_profile hak__profile;
 
@@ -67,12 +67,12 @@ hak_inline void hak__profile_poll(struct hak_heap *heap, uint64_t now_ms)
 /* From malloc's slow path: who asks from outside can lead all requests there (lab, profiling.py), so that a thread that only hits
  * answers too. */
 hak_inline bool hak__profile_asked(void) { return hak_load(&hak__profile.request, HAK_RELAXED) != HAK_PROFILE_NOTHING; }
-hak_cold bool hak__profile_answer(void);   /* false: nothing was asked */
+hak_cold bool hak__profile_answer(void); /* false: nothing was asked */
 
 /* At a signal that came without a request: starts the profile, or dumps it if there has been one. False: option profile is 0. */
 hak_cold bool hak__profile_by_signal(void);
 
-hak_at_start void hak__profile_end(void);   /* when the program exits */
+hak_at_start void hak__profile_end(void); /* when the program exits */
 
 /* One thread of the process at a time has what the word stands for; of a forked child none has it that is not there. False: it
  * is another's. What this process wrote before is given back by a store of 0. */

@@ -13,7 +13,7 @@
 
 enum { FRACTION_BITS = 24, UNIFORM_BITS = 53, DISCARD_FROM = 16 << 10, RESIDENT_LEAST = 512 << 10, RESIDENT_SHARE = 128 };
 
-static _Atomic size_t resident_places;   /* bytes of free places of DISCARD_FROM and more that have not been discarded */
+static _Atomic size_t resident_places; /* bytes of free places of DISCARD_FROM and more that have not been discarded */
 
 /* --- when ------------------------------------------------------------------------------------------------------------------- */
 
@@ -22,7 +22,7 @@ static _Atomic size_t resident_places;   /* bytes of free places of DISCARD_FROM
 static uint64_t minus_log2(uint64_t numerator)
 {
     unsigned msb = hak_msb64(numerator);
-    uint64_t mantissa = numerator << (63 - msb) >> 32, log = 0;   /* in [2^31, 2^32): [1, 2) */
+    uint64_t mantissa = numerator << (63 - msb) >> 32, log = 0; /* in [2^31, 2^32): [1, 2) */
     for (unsigned bit = FRACTION_BITS; bit-- > 0;) {
         mantissa = mantissa * mantissa >> 31;
         log |= (mantissa >> 32) << bit;
@@ -36,7 +36,7 @@ static uint64_t sampler_uniform(void)
     static _Atomic uint64_t state;
     if (hak_unlikely(hak_load(&state, HAK_RELAXED) == 0))
         hak_store(&state, hak__os->random() | 1, HAK_RELAXED);
-    uint64_t mix = hak_fetch_add(&state, 0x9e3779b97f4a7c15ull, HAK_RELAXED);   /* splitmix64 */
+    uint64_t mix = hak_fetch_add(&state, 0x9e3779b97f4a7c15ull, HAK_RELAXED); /* splitmix64 */
     mix = (mix ^ mix >> 30) * 0xbf58476d1ce4e5b9ull;
     mix = (mix ^ mix >> 27) * 0x94d049bb133111ebull;
     return ((mix ^ mix >> 31) >> (64 - UNIFORM_BITS)) + 1;
@@ -45,7 +45,7 @@ static uint64_t sampler_uniform(void)
 /* Bytes until the next sample, beyond which it lies: a request of n takes it if n > sampler_draw. A mean of one byte means all. */
 static int64_t sampler_draw(void)
 {
-    const uint64_t ln2 = 2977044472u;   /* times 2^32 */
+    const uint64_t ln2 = 2977044472u; /* times 2^32 */
     uint64_t mean = hak_load(&hak__profile.interval, HAK_RELAXED);
     if (mean <= 1)
         return -1;
@@ -79,7 +79,8 @@ static uint32_t sampler_now_ms(void) { return (uint32_t)hak__os->now_ms(); }
 
 static void sampler_missed(void) { hak_fetch_add(&hak__profile.missed, 1, HAK_RELAXED); }
 
-static void begin_record(struct hak_profile_record *record, struct hak_profile_site *site, size_t n, const struct hak_sample_design *design)
+static void begin_record(struct hak_profile_record *record, struct hak_profile_site *site, size_t n,
+                         const struct hak_sample_design *design)
 {
     record->sample.design = design;
     record->site = site;
@@ -122,7 +123,7 @@ void hak__profile_note(struct hak_heap *heap, void *block, size_t n, struct hak_
 {
     if (!hak__profile_due(heap, n))
         return;
-    hak__profile_forget(block);   /* if a thread that counts for no profile has freed the one before */
+    hak__profile_forget(block); /* if a thread that counts for no profile has freed the one before */
     struct hak_profile_site *site = hak__profile_site_here(n);
     struct hak_profile_record *record = site == NULL ? NULL : hak__profile_outer_take(block);
     if (record == NULL) {
@@ -169,7 +170,7 @@ static void place_end(struct hak_record *sample, const char *function)
     (void)function;
     end_record(record);
     hak__record_leave(&record->sample);
-    if (!allow_place(p, hak__classes[class].size))   /* the place is lost */
+    if (!allow_place(p, hak__classes[class].size)) /* the place is lost */
         return;
     record->bytes = empty_place(p, hak__classes[class].size);
     hak__profile_place_give(record, class);

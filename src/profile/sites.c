@@ -14,20 +14,20 @@ enum { SITE_BUCKETS = 1 << 14, SITE_OWN_FRAMES = 12, AREA_STEP = 256 << 10 };
 static struct hak_profile_area sites_area, sites_ghosts;
 static _Atomic(struct hak_profile_site *) *site_buckets;
 static _Atomic uint64_t live_weight, peak_weight, peak_epoch, peak_ms;
-static uintptr_t own_start, own_end;   /* the library's code, where it is a module of its own */
+static uintptr_t own_start, own_end; /* the library's code, where it is a module of its own */
 
 /* --- areas ------------------------------------------------------------------------------------------------------------------ */
 
 bool hak__profile_area_reach(struct hak_profile_area *area, size_t end)
 {
-    size_t done = hak_load(&area->committed, HAK_ACQUIRE);   /* acquire: pairs with the release below; the pages are there */
+    size_t done = hak_load(&area->committed, HAK_ACQUIRE); /* acquire: pairs with the release below; the pages are there */
     if (end <= done)
         return true;
     size_t goal = hak_min(hak_align_up(end, AREA_STEP), area->size);
     if (end > area->size || hak__os_commit(area->start + done, goal - done) != 0)
         return false;
     while (done < goal && !hak_cas_weak(&area->committed, &done, goal, HAK_RELEASE, HAK_RELAXED))
-        continue;   /* another thread has committed as much, or less: to do so twice does no harm */
+        continue; /* another thread has committed as much, or less: to do so twice does no harm */
     return true;
 }
 
@@ -105,11 +105,12 @@ static bool site_holds(const struct hak_profile_site *site)
     return i == site->module_count;
 }
 
-static struct hak_profile_site *find_site(struct hak_profile_site *at, const struct hak_profile_site *end, const struct site_key *key)
+static struct hak_profile_site *find_site(struct hak_profile_site *at, const struct hak_profile_site *end,
+                                          const struct site_key *key)
 {
     for (; at != end; at = at->next)
-        if (at->interval == key->interval && at->group == key->group && at->frame_count == key->count &&
-            memcmp(at->frames, key->frames, key->count * sizeof *key->frames) == 0 && site_holds(at))
+        if (at->interval == key->interval && at->group == key->group && at->frame_count == key->count
+            && memcmp(at->frames, key->frames, key->count * sizeof *key->frames) == 0 && site_holds(at))
             return at;
     return NULL;
 }
@@ -145,7 +146,7 @@ struct hak_profile_site *hak__profile_site_here(size_t n)
     for (;;) {
         struct hak_profile_site *found = find_site(head, seen, &key);
         if (found != NULL)
-            return found;   /* one that was made in vain stays unused */
+            return found; /* one that was made in vain stays unused */
         if (made == NULL && (made = new_site(&key)) == NULL)
             return NULL;
         made->next = seen = head;

@@ -11,15 +11,15 @@
 #include "profile/profile.h"
 
 struct hak_profile_site {
-    struct hak_profile_site *next;              /* of the same hash */
+    struct hak_profile_site *next; /* of the same hash */
     uint64_t interval;
-    uint32_t group;                             /* of the size: group_of */
+    uint32_t group; /* of the size: group_of */
     uint16_t frame_count, module_count;
-    struct hak_profile_module **modules;        /* that its frames lie in (modules.h), behind these */
+    struct hak_profile_module **modules; /* that its frames lie in (modules.h), behind these */
     _Atomic uint64_t allocated, allocated_bytes, freed, freed_bytes;
     _Atomic uint64_t peak, peak_bytes, peak_epoch;
-    _Atomic uint64_t unreachable, unreachable_bytes;   /* as the search for leaks has found (leaks.c) */
-    _Atomic uint32_t lifetimes[HAK_PROFILE_LIFETIMES];  /* of freed samples: below 1 ms, 4 ms, 16 ms, ... */
+    _Atomic uint64_t unreachable, unreachable_bytes; /* as the search for leaks has found (leaks.c) */
+    _Atomic uint32_t lifetimes[HAK_PROFILE_LIFETIMES]; /* of freed samples: below 1 ms, 4 ms, 16 ms, ... */
     uintptr_t frames[];
 };
 
@@ -32,7 +32,7 @@ struct hak_profile_area {
 
 /* The next `bytes` of the area, zeroed; 0 when it is full or the system refuses. */
 hak_cold uintptr_t hak__profile_area_take(struct hak_profile_area *area, size_t bytes);
-hak_cold bool hak__profile_area_reach(struct hak_profile_area *area, size_t end);   /* commits up to there */
+hak_cold bool hak__profile_area_reach(struct hak_profile_area *area, size_t end); /* commits up to there */
 
 /* The tables' areas are laid out; once. `ghosts` are addresses without memory (modules.h). */
 hak_cold void hak__profile_sites_begin(struct hak_profile_area area, struct hak_profile_area ghosts);

@@ -16,11 +16,11 @@
 #include "span/hardened.h"
 
 struct hak_profile hak__profile;
-static _Atomic uint32_t profile_starting;     /* one thread at a time lays the tables out */
+static _Atomic uint32_t profile_starting; /* one thread at a time lays the tables out */
 static bool profile_laid_out;
 static _Atomic uint64_t last_dump_ms;
-static _Atomic size_t last_growth_bytes;      /* mapped at the last dump by growth, or at the start */
-static _Atomic bool beyond_soft_limit;        /* a dump has told it */
+static _Atomic size_t last_growth_bytes; /* mapped at the last dump by growth, or at the start */
+static _Atomic bool beyond_soft_limit; /* a dump has told it */
 
 /* --- the table of bins ------------------------------------------------------------------------------------------------------ */
 
@@ -49,7 +49,8 @@ static void profile_on_mapped(size_t mapped);
 
 static void profile_watch_mapped(size_t mapped)
 {
-    size_t growth = hak__every_bytes(hak__option(HAK_OPTION_profile_every)), soft = hak__option(HAK_OPTION_soft_limit), beyond = SIZE_MAX;
+    size_t growth = hak__every_bytes(hak__option(HAK_OPTION_profile_every)), soft = hak__option(HAK_OPTION_soft_limit),
+           beyond = SIZE_MAX;
     if (soft == 0 || mapped < soft - soft / 8)
         hak_store(&beyond_soft_limit, false, HAK_RELAXED);
     if (growth != 0)
@@ -92,7 +93,7 @@ int hak__profile_start(uint64_t interval)
         hak_store(&hak__profile.interval, mean, HAK_RELAXED);
         hak_fetch_add(&hak__profile.session, 1, HAK_RELAXED);
         hak_store(&last_dump_ms, hak__os->now_ms(), HAK_RELAXED);
-        hak_store(&hak__hardened.open, true, HAK_RELAXED);   /* large requests are to look */
+        hak_store(&hak__hardened.open, true, HAK_RELAXED); /* large requests are to look */
         hak_store(&hak__profile.counts, 1, HAK_RELEASE);
         hak_store(&last_growth_bytes, hak_counted(&hak__arena_published.mapped), HAK_RELAXED);
         profile_watch_mapped(hak_counted(&hak__arena_published.mapped));
@@ -139,7 +140,7 @@ bool hak__profile_answer(void)
     uint32_t request = hak_exchange(&hak__profile.request, HAK_PROFILE_NOTHING, HAK_ACQUIRE);
     if (request == HAK_PROFILE_NOTHING)
         return false;
-    if (profile_laid_out)   /* what the asker has done to the table ends here; else it undoes that itself */
+    if (profile_laid_out) /* what the asker has done to the table ends here; else it undoes that itself */
         settle_bins();
     hak_store(&hak__profile.result, profile_answer(request), HAK_RELAXED);
     hak_fetch_add(&hak__profile.answered, 1, HAK_RELEASE);
@@ -180,7 +181,7 @@ void hak__profile_begin(void)
     if (mode == HAK_PROFILING_OFF)
         return;
     if (mode == HAK_PROFILING_LEAKS)
-        hak__option_suggest(HAK_OPTION_profile_interval, 1);   /* every block, unless the user wants fewer */
+        hak__option_suggest(HAK_OPTION_profile_interval, 1); /* every block, unless the user wants fewer */
     int code = mode == HAK_PROFILING_READY ? 0 : hak__profile_start(0);
     if (code != 0)
         hak__warn("option profile: the profile could not be started (error %u)", (uint64_t)code);

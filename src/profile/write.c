@@ -23,7 +23,7 @@ struct dump_out {
     char text[OUT_SIZE];
 };
 
-static _Atomic uint32_t dump_writing;   /* the process in which a dump is written; 0: none is */
+static _Atomic uint32_t dump_writing; /* the process in which a dump is written; 0: none is */
 static _Atomic uint64_t dump_sequence;
 
 static void out_flush(struct dump_out *dump_out)
@@ -65,7 +65,7 @@ static void out_hex(struct dump_out *dump_out, uintptr_t value, const char *behi
 {
     char number[24];
     hak__format(number, sizeof number, "%p", (void *)value);
-    out_text(dump_out, number + 2, quoted);   /* without its 0x */
+    out_text(dump_out, number + 2, quoted); /* without its 0x */
     out_text(dump_out, behind, quoted);
 }
 
@@ -162,9 +162,9 @@ static void write_json_site(struct dump_out *dump_out, const struct hak_profile_
     struct dump_sums s = sums_of(site);
     uint64_t peak, peak_bytes;
     hak__profile_site_peak(site, &peak, &peak_bytes);
-    out_say(dump_out, "%s\n{\"allocated\":[%u,%u],\"freed\":[%u,%u],\"peak\":[%u,%u],\"unreachable\":[%u,%u],", before,
-            s.allocated, s.allocated_bytes, s.freed, s.freed_bytes, peak, peak_bytes,
-            hak_load(&site->unreachable, HAK_RELAXED), hak_load(&site->unreachable_bytes, HAK_RELAXED));
+    out_say(dump_out, "%s\n{\"allocated\":[%u,%u],\"freed\":[%u,%u],\"peak\":[%u,%u],\"unreachable\":[%u,%u],", before, s.allocated,
+            s.allocated_bytes, s.freed, s.freed_bytes, peak, peak_bytes, hak_load(&site->unreachable, HAK_RELAXED),
+            hak_load(&site->unreachable_bytes, HAK_RELAXED));
     out_say(dump_out, "\"lifetimes\":[");
     for (unsigned i = 0; i < HAK_PROFILE_LIFETIMES; i++)
         out_say(dump_out, i == 0 ? "%u" : ",%u", (uint64_t)hak_load(&site->lifetimes[i], HAK_RELAXED));

@@ -17,24 +17,22 @@
 #include "base/lock.h"
 #include "heap/state.h"
 
-enum hak_sample_state {
-    HAK_SAMPLE_UNUSED, HAK_SAMPLE_TAKEN, HAK_SAMPLE_LIVE, HAK_SAMPLE_ENDING, HAK_SAMPLE_FREE, HAK_SAMPLE_HOLE
-};
+enum hak_sample_state { HAK_SAMPLE_UNUSED, HAK_SAMPLE_TAKEN, HAK_SAMPLE_LIVE, HAK_SAMPLE_ENDING, HAK_SAMPLE_FREE, HAK_SAMPLE_HOLE };
 
 struct hak_record;
 
 /* What the samples of one design have in common: with guards, for a profile in a place of its own, or in the window. */
 struct hak_sample_design {
-    void (*end)(struct hak_record *record, const char *function);   /* what a free does with one that has been claimed */
-    void (*lift)(struct hak_record *record);         /* before it is read: the program may have taken rights from its pages */
-    void (*tell)(const struct hak_record *record);   /* more on the block, on further lines of a report; NULL: nothing */
+    void (*end)(struct hak_record *record, const char *function); /* what a free does with one that has been claimed */
+    void (*lift)(struct hak_record *record); /* before it is read: the program may have taken rights from its pages */
+    void (*tell)(const struct hak_record *record); /* more on the block, on further lines of a report; NULL: nothing */
 };
 
 struct hak_record {
     _Atomic uint32_t state;
-    uint32_t counted;                     /* usable bytes, of a block outside of the window; else 0 */
+    uint32_t counted; /* usable bytes, of a block outside of the window; else 0 */
     uintptr_t block;
-    _Atomic(struct hak_samples *) of;     /* the user heap; NULL: malloc's */
+    _Atomic(struct hak_samples *) of; /* the user heap; NULL: malloc's */
     struct hak_record *next, *before;
     const struct hak_sample_design *design;
 };
@@ -42,7 +40,7 @@ struct hak_record {
 /* Of a user heap. */
 struct hak_samples {
     struct hak_lock lock;
-    bool closed;                          /* the heap has ended */
+    bool closed; /* the heap has ended */
     struct hak_account *account;
     struct hak_record *first;
     _Atomic uint64_t count, bytes;

@@ -23,9 +23,9 @@
 enum { PICKS = 4, TRIES = 16, SAMPLE_BURST = 64 };
 
 struct hak_sample hak__sample;
-static _Atomic uint32_t places_used;       /* places below have served */
+static _Atomic uint32_t places_used; /* places below have served */
 static _Atomic uint64_t frees;
-static _Atomic uint64_t allowance_us;      /* when the samples so far are paid off */
+static _Atomic uint64_t allowance_us; /* when the samples so far are paid off */
 
 /* --- how often --------------------------------------------------------------------------------------------------- */
 
@@ -71,8 +71,7 @@ static struct hak_sample_place *pick_freed(void)
         if (hak_load(&place->sample.state, HAK_RELAXED) != HAK_SAMPLE_FREE)
             continue;
         found++;
-        if (oldest == NULL
-            || hak_load(&place->freed_at, HAK_RELAXED) < hak_load(&oldest->freed_at, HAK_RELAXED))
+        if (oldest == NULL || hak_load(&place->freed_at, HAK_RELAXED) < hak_load(&oldest->freed_at, HAK_RELAXED))
             oldest = place;
     }
     return oldest == NULL ? NULL : sample_claim(oldest, HAK_SAMPLE_FREE);
@@ -148,7 +147,7 @@ static void give_up(struct hak_sample_place *place, bool foreign)
 static bool sample_map(struct hak_sample_place *place, size_t n)
 {
     if (place->page_bytes != 0 && !hak__guarded_unmap(place->pages, place->page_bytes)) {
-        hak_store(&place->sample.state, HAK_SAMPLE_FREE, HAK_RELEASE);   /* unmapping was refused before, and is again */
+        hak_store(&place->sample.state, HAK_SAMPLE_FREE, HAK_RELEASE); /* unmapping was refused before, and is again */
         return false;
     }
     lay_out(place, n, hak__os->random() >> 32 & 1);
@@ -182,7 +181,7 @@ static void check_slack(struct hak_sample_place *place, const char *function)
 static bool sample_allow(const struct hak_sample_place *place)
 {
     return hak__shield_lift_range((const void *)place->pages, place->page_bytes)
-           && hak__os_commit(place->pages, place->page_bytes) == 0;
+        && hak__os_commit(place->pages, place->page_bytes) == 0;
 }
 
 static void sample_lift(struct hak_record *record) { sample_allow((struct hak_sample_place *)record); }
@@ -214,7 +213,7 @@ static void *sample_alloc(size_t n, struct hak_samples *samples)
     if (place == NULL || !sample_map(place, n))
         return NULL;
     if (!hak__record_join(&place->sample, samples, n)) {
-        hak_store(&place->sample.state, HAK_SAMPLE_FREE, HAK_RELEASE);   /* its pages make way for the next one's */
+        hak_store(&place->sample.state, HAK_SAMPLE_FREE, HAK_RELEASE); /* its pages make way for the next one's */
         return NULL;
     }
     fill_slack(place);
@@ -262,6 +261,6 @@ void hak__sample_begin(void)
         return;
     hak__sample.start = hak__guarded_start();
     hak__sample.bytes = count * HAK_GUARDED_STRIDE;
-    hak_store(&hak__hardened.open, true, HAK_RELAXED);   /* requests are to look */
+    hak_store(&hak__hardened.open, true, HAK_RELAXED); /* requests are to look */
     hak__sample_handle_faults();
 }

@@ -16,22 +16,22 @@
 
 enum { HAK_SAMPLE_FRAMES = 12, HAK_SAMPLE_SLACK_BYTE = 0xa7, HAK_SAMPLE_SLACK_MOST = 256 };
 struct hak_sample_event {
-    uint32_t thread, frames;                    /* the kernel's number of the thread; entries of `trace` */
+    uint32_t thread, frames; /* the kernel's number of the thread; entries of `trace` */
     uintptr_t trace[HAK_SAMPLE_FRAMES];
 };
 
 struct hak_sample_place {
     struct hak_record sample;
     uintptr_t pages;
-    size_t page_bytes;                          /* mapped at `pages`; 0: nothing */
-    _Atomic uint64_t freed_at;                  /* the number of its free */
+    size_t page_bytes; /* mapped at `pages`; 0: nothing */
+    _Atomic uint64_t freed_at; /* the number of its free */
     struct hak_sample_event allocated, freed;
 };
 
 /* The places in use: hak__sample_begin has made them. */
 struct hak_sample {
     uintptr_t start;
-    size_t bytes;                               /* of addresses; 0: there are none */
+    size_t bytes; /* of addresses; 0: there are none */
     struct hak_sample_place *places;
     _Atomic uint64_t allocated, freed, refused; /* refused: due, but too many per second, no place or no memory */
 };
@@ -41,10 +41,7 @@ extern struct hak_sample hak__sample;
 hak_noinline void hak__sample_begin(void);
 
 /* Whether the address lies in the range. */
-hak_inline bool hak__sample_has(const void *p)
-{
-    return hak_unlikely((uintptr_t)p - hak__sample.start < hak__sample.bytes);
-}
+hak_inline bool hak__sample_has(const void *p) { return hak_unlikely((uintptr_t)p - hak__sample.start < hak__sample.bytes); }
 
 /* A request that the fast path could not serve from this heap: whether it is one's turn. The heap is locked. */
 hak_cold bool hak__sample_due(struct hak_heap *heap, uint32_t class);

@@ -100,7 +100,7 @@ void hak__sample_handle_faults(void)
 {
     struct sigaction ours;
     sigaction(SIGSEGV, NULL, &former_fault);
-    ours = former_fault;   /* its mask, and whether it interrupts itself */
+    ours = former_fault; /* its mask, and whether it interrupts itself */
     ours.sa_flags = (former_fault.sa_flags & (SA_NODEFER | SA_RESTART)) | SA_SIGINFO | SA_ONSTACK;
     ours.sa_sigaction = on_fault;
     sigaction(SIGSEGV, &ours, NULL);

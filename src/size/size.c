@@ -18,7 +18,7 @@ uint32_t hak__aligned_class(size_t align, size_t n)
     if (align > HAK_SLAB_SIZE || n > HAK_LARGE_MAX)
         return HAK_CLASSES;
     uint32_t class = hak__class_of(hak_max(n, hak_min(align, HAK_MID_MAX + 1)));
-    while (hak__classes[class].size % align != 0)   /* the last class is a multiple of every such alignment */
+    while (hak__classes[class].size % align != 0) /* the last class is a multiple of every such alignment */
         class++;
     hak_assert(class < HAK_CLASSES && hak__classes[class].size >= n, "the block has room for the request");
     return class;

@@ -16,11 +16,11 @@
 #undef X
 
 struct hak_class {
-    uint64_t reciprocal;   /* the first number above 2^64 / size */
-    uint32_t size;         /* bytes of a block */
-    uint16_t blocks;       /* blocks in a span */
-    uint8_t slabs;         /* slabs in a span */
-    uint8_t batch;         /* blocks moved by one refill, before HAKMEM_REFILL_COUNT */
+    uint64_t reciprocal; /* the first number above 2^64 / size */
+    uint32_t size; /* bytes of a block */
+    uint16_t blocks; /* blocks in a span */
+    uint8_t slabs; /* slabs in a span */
+    uint8_t batch; /* blocks moved by one refill, before HAKMEM_REFILL_COUNT */
 };
 
 extern const struct hak_class hak__classes[HAK_CLASSES];
@@ -30,7 +30,10 @@ extern const struct hak_class hak__classes[HAK_CLASSES];
 struct hak_class_offset {
     uint32_t bytes;
 };
-hak_inline struct hak_class_offset hak__offset_of_class(uint32_t class) { return (struct hak_class_offset){ class * HAK_BIN_SIZE }; }
+hak_inline struct hak_class_offset hak__offset_of_class(uint32_t class)
+{
+    return (struct hak_class_offset){ class * HAK_BIN_SIZE };
+}
 hak_inline uint32_t hak__class_of_offset(struct hak_class_offset offset) { return offset.bytes / HAK_BIN_SIZE; }
 hak_inline const struct hak_class *hak__class_at_offset(struct hak_class_offset offset)
 {
@@ -55,7 +58,7 @@ hak_inline struct hak_class_offset hak__offset_of_tiny(size_t n)
     hak_assert(n <= HAK_TINY_MAX, "the table of tiny requests ends");
     return (struct hak_class_offset){ hak__tiny_class_offset[(n + HAK_ALIGN - 1) / HAK_ALIGN] };
 }
-hak_inline struct hak_class_offset hak__offset_of_mid(size_t n)   /* up to HAK_MID_MAX */
+hak_inline struct hak_class_offset hak__offset_of_mid(size_t n) /* up to HAK_MID_MAX */
 {
     hak_assert(n <= HAK_MID_MAX, "the table of requests ends at the mid pool");
     return (struct hak_class_offset){ hak__mid_class_offset[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP] };
@@ -107,10 +110,7 @@ hak_inline struct hak_place hak__place_of(uint64_t reciprocal, size_t offset)
 }
 
 /* The growth of the fraction from block to block. */
-hak_inline uint32_t hak__class_excess(const struct hak_class *class)
-{
-    return (uint32_t)(class->reciprocal * class->size);
-}
+hak_inline uint32_t hak__class_excess(const struct hak_class *class) { return (uint32_t)(class->reciprocal * class->size); }
 
 /* Whether the place is the start of one of the first `blocks` blocks. */
 hak_inline bool hak__place_is_block(struct hak_place place, uint64_t reciprocal, uint64_t blocks)
@@ -134,18 +134,18 @@ hak_inline uint32_t hak__class_short_slabs(uint32_t class_index)
 }
 
 /* The band C0..C7 of a tiny class: <= 8, 16, 32, 64, 128, 256, 512, 1024 B. */
-hak_inline uint32_t hak__band_of(uint32_t class_index)
-{
-    return hak_msb64(hak__classes[class_index].size - 1) - 2;
-}
+hak_inline uint32_t hak__band_of(uint32_t class_index) { return hak_msb64(hak__classes[class_index].size - 1) - 2; }
 
 /* --- the table by which malloc's fast path finds a request's bin -------------------------------------------------------- */
 
 /* That of above, but for the time of a profile, when all of them meet a bin that is always empty (profile/switch.c). It lies where the
  * loader writes once and then forbids writing, so it costs no page for itself; a change has to allow writing first. */
 
-enum { HAK_TINY_BINS = HAK_TINY_MAX / HAK_ALIGN + 1, HAK_MID_BINS = HAK_MID_MAX / HAK_TABLE_STEP + 1,
-       HAK_BINS_FOUND = HAK_TINY_BINS + HAK_MID_BINS };
+enum {
+    HAK_TINY_BINS = HAK_TINY_MAX / HAK_ALIGN + 1,
+    HAK_MID_BINS = HAK_MID_MAX / HAK_TABLE_STEP + 1,
+    HAK_BINS_FOUND = HAK_TINY_BINS + HAK_MID_BINS
+};
 
 struct hak_bins {
     uint16_t tiny[HAK_TINY_BINS], mid[HAK_MID_BINS];
@@ -161,7 +161,7 @@ hak_inline struct hak_class_offset hak__bin_of_tiny(size_t n)
     hak_assert(n <= HAK_TINY_MAX, "the table of bins ends at the tiny pool");
     return (struct hak_class_offset){ hak_read_mostly(&hak__bins.tiny[(n + HAK_ALIGN - 1) / HAK_ALIGN]) };
 }
-hak_inline struct hak_class_offset hak__bin_of_mid(size_t n)   /* up to HAK_MID_MAX */
+hak_inline struct hak_class_offset hak__bin_of_mid(size_t n) /* up to HAK_MID_MAX */
 {
     hak_assert(n <= HAK_MID_MAX, "the table of bins ends at the mid pool");
     return (struct hak_class_offset){ hak_read_mostly(&hak__bins.mid[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP]) };

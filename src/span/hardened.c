@@ -16,11 +16,10 @@
 
 /* By how much a frontier moves, and the least number of blocks. Guards that split mappings are made up to a part of
  * the mappings that the kernel allows. */
-enum { EXTENT = 16 << 10, EXTENT_BLOCKS = 8, MAPPINGS_PER_SPLIT = 8, PAGES_ASKED = 512,
-       PAGES_CLEARED = 16, GATE_TRIES = 100 };
+enum { EXTENT = 16 << 10, EXTENT_BLOCKS = 8, MAPPINGS_PER_SPLIT = 8, PAGES_ASKED = 512, PAGES_CLEARED = 16, GATE_TRIES = 100 };
 
 struct hak_hardened hak__hardened = { .open = true };
-static _Atomic uint32_t splits;            /* guards made by protection */
+static _Atomic uint32_t splits; /* guards made by protection */
 static _Atomic bool no_kernel_guards;
 
 /* --- settings ---------------------------------------------------------------------------------------------------------- */
@@ -31,7 +30,7 @@ static bool hardened_is_wanted(void) { return hak__option(HAK_OPTION_harden) != 
 static void lay_out_class(struct hak_hardened *to, uint32_t index)
 {
     const struct hak_class *class = &hak__classes[index];
-    size_t whole = (size_t)class->slabs << HAK_SLAB_SHIFT, guard = to->guards ? hak__page_size() : 0;
+    size_t whole = (size_t) class->slabs << HAK_SLAB_SHIFT, guard = to->guards ? hak__page_size() : 0;
     size_t fits = (whole - guard) / class->size, blocks = fits < class->blocks ? fits : class->blocks;
     to->blocks[index] = (uint16_t)(blocks == 0 ? 1 : blocks);
     to->room[index] = (uint32_t)(blocks == 0 ? class->size - guard : class->size);
@@ -84,7 +83,7 @@ static bool guard_pages(char *start, size_t bytes)
     int code = hak__arena_advise(start, bytes, HAK_OS_GUARD);
     if (code == 0)
         return true;
-    hak__arena_advise(start, bytes, HAK_OS_UNGUARD);   /* some may have been made */
+    hak__arena_advise(start, bytes, HAK_OS_UNGUARD); /* some may have been made */
     if (code == EINVAL)
         hak_store(&no_kernel_guards, true, HAK_RELAXED);
     return false;

@@ -26,20 +26,23 @@
 #include "span/span.h"
 
 struct hak_hardened {
-    _Atomic bool open;                  /* it is on, or not known to be off; or blocks are sampled */
+    _Atomic bool open; /* it is on, or not known to be off; or blocks are sampled */
     bool on, quick /* nothing else closes bins or looks at every call */, canary, zero, random, guards, regions, zero_size;
     size_t quarantine;
-    uint64_t keys[3];                   /* of the canaries; keys[1] is odd */
-    uint64_t fill;                      /* what slack is filled with; no byte is 0 */
-    uint64_t never_key;                 /* the mark of a block that has never been handed out */
-    uint32_t room[HAK_CLASSES];         /* bytes of a block, without the page that is a guard */
-    uint32_t bound[HAK_CLASSES];        /* the start_bound of a span once all blocks have been handed out (freed.h) */
-    uint16_t blocks[HAK_CLASSES];       /* in a span */
+    uint64_t keys[3]; /* of the canaries; keys[1] is odd */
+    uint64_t fill; /* what slack is filled with; no byte is 0 */
+    uint64_t never_key; /* the mark of a block that has never been handed out */
+    uint32_t room[HAK_CLASSES]; /* bytes of a block, without the page that is a guard */
+    uint32_t bound[HAK_CLASSES]; /* the start_bound of a span once all blocks have been handed out (freed.h) */
+    uint16_t blocks[HAK_CLASSES]; /* in a span */
 };
 extern struct hak_hardened hak__hardened;
 
 /* The mark of a free block of a hardened span. */
-hak_inline hak_key *hak__hardened_mark(const void *p, uint32_t class) { return (hak_key *)((uintptr_t)p + hak__hardened.room[class] - 8); }
+hak_inline hak_key *hak__hardened_mark(const void *p, uint32_t class)
+{
+    return (hak_key *)((uintptr_t)p + hak__hardened.room[class] - 8);
+}
 hak_inline bool hak__hardened_is_mark(uint64_t word) { return word == hak__freed_key || word == hak__hardened.never_key; }
 
 /* Once the options have been read and the arena runs. */

@@ -142,10 +142,7 @@ struct hak_tier_figures hak__tier_counts;
 
 static void tier_add(_Atomic uint64_t *count, uint64_t n) { hak_fetch_add(count, n, HAK_RELAXED); }
 
-static bool is_draining(size_t super)
-{
-    return hak_load(&hak__super_words[super / 64].draining, HAK_SEQ_CST) >> super % 64 & 1;
-}
+static bool is_draining(size_t super) { return hak_load(&hak__super_words[super / 64].draining, HAK_SEQ_CST) >> super % 64 & 1; }
 
 /* Writes the bit and counts it; returns whether that changed it. */
 static bool set_draining(size_t super, bool value)
@@ -223,7 +220,7 @@ enum { CANDIDATES = 4 };
 /* An assigned SuperSlab to which slabs came back so lately is left to its heap. Nor does a thread search for one more often, since
  * that takes cache lines from other heaps. */
 enum { BUSY_MS = 20 };
-static _Atomic uint64_t nothing_assigned_ms;   /* when such a look last found nothing */
+static _Atomic uint64_t nothing_assigned_ms; /* when such a look last found nothing */
 
 static _Atomic uint64_t waiting_ms = UINT64_MAX;
 
@@ -406,7 +403,7 @@ static void pool_released(size_t super, uint64_t word)
 {
     if (hak__slabs_unused(word) == ~0u && hak__slabs_close(&hak__supers[super])) {
         clear_hints(super, 0);
-        hak_store(&hak__supers[super].assigned_to, 0, HAK_RELAXED);   /* before anybody else can have it */
+        hak_store(&hak__supers[super].assigned_to, 0, HAK_RELAXED); /* before anybody else can have it */
         hak__tier_emptied(super);
         hak_fetch_add(&hak__pool_counts.closed, 1, HAK_RELAXED);
         hak__supers_give(super, 1);
@@ -443,7 +440,7 @@ bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id)
     hak_store(&hak__supers[super].freed_ms, hak__os->now_ms(), HAK_RELAXED);
     uint64_t left = pool_release(super, slab, count);
     bool empty = hak__slabs_unused(left) == ~0u;
-    if (!is_assigned(super))   /* no longer assigned: its hints are due */
+    if (!is_assigned(super)) /* no longer assigned: its hints are due */
         pool_released(super, left);
     return empty;
 }
@@ -577,7 +574,7 @@ size_t hak__pool_trim(void)
     if (top == 0 || hak_fetch_add(&passed, 1, HAK_RELAXED) < top / SUPERS_PER_LOOK)
         return 0;
     hak_store(&passed, 0, HAK_RELAXED);
-    hak__waiting_end();   /* a run that waits is not in use */
+    hak__waiting_end(); /* a run that waits is not in use */
     for (size_t super = hak__super_from(0); super < top; super = hak__super_from(super + 1)) {
         idle += idle_bytes(super);
         used += used_bytes(super);

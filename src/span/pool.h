@@ -61,16 +61,16 @@ bool hak__slabs_close(struct hak_super *super);
  * Between the two marks a SuperSlab stays what it is, and it begins to drain by the clock only, so one near a mark does
  * not change back and forth, and a release of slabs costs nothing more. */
 
-enum { HAK_TIER_LOW = 8, HAK_TIER_HIGH = 12 };   /* used slabs of 32 */
+enum { HAK_TIER_LOW = 8, HAK_TIER_HIGH = 12 }; /* used slabs of 32 */
 _Static_assert(HAK_TIER_LOW < HAK_TIER_HIGH, "the marks lie apart");
 
 /* The counters of tiers; stats/live.c says where they lie. hot + draining: the SuperSlabs in slabs. */
 struct hak_tier_figures {
-    hak_line_aligned _Atomic uint64_t hot;  /* now, as the next */
+    hak_line_aligned _Atomic uint64_t hot; /* now, as the next */
     _Atomic uint64_t draining;
-    _Atomic uint64_t to_draining, to_hot;   /* changes so far */
-    _Atomic uint64_t emptied;               /* DRAINING ones that have become EMPTY */
-    _Atomic uint64_t drawn;                 /* claims that DRAINING ones served, because nothing else could */
+    _Atomic uint64_t to_draining, to_hot; /* changes so far */
+    _Atomic uint64_t emptied; /* DRAINING ones that have become EMPTY */
+    _Atomic uint64_t drawn; /* claims that DRAINING ones served, because nothing else could */
 };
 extern struct hak_tier_figures hak__tier_counts;
 
@@ -92,7 +92,7 @@ void hak__tiers_step(void);
 void hak__tier_opened(size_t super);
 void hak__tier_emptied(size_t super);
 
-void hak__tier_drawn(void);   /* a DRAINING SuperSlab has served a claim */
+void hak__tier_drawn(void); /* a DRAINING SuperSlab has served a claim */
 
 /* --- the pool ------------------------------------------------------------------------------------------------------------ */
 
@@ -114,9 +114,9 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh);
 
 /* What a SuperSlab is opened for. */
 enum hak_opening {
-    HAK_OPEN_BARE,    /* anything, as addresses alone (arena/runs.h) */
-    HAK_OPEN_SMALL,   /* blocks of the tiny and the mid pool */
-    HAK_OPEN_LARGE,   /* blocks of the large pool */
+    HAK_OPEN_BARE, /* anything, as addresses alone (arena/runs.h) */
+    HAK_OPEN_SMALL, /* blocks of the tiny and the mid pool */
+    HAK_OPEN_LARGE, /* blocks of the large pool */
 };
 
 /* The same from a new SuperSlab; HAK_NO_RUN when the system refuses memory. */

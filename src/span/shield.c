@@ -1,4 +1,4 @@
-/* See shield.h. Called by protect.c, aligned.c and heap_malloc.c, which note; by kinds/, huge/, own/,
+/* See shield.h. Called by protect.c, aligned.c and heap_malloc.c, which note; by kinds/, huge/, userheap/,
  * sample/ and profile/ before they touch a block. */
 #include "span/shield.h"
 
@@ -11,7 +11,7 @@
 enum { BESIDE_WORDS = 64 };
 
 _Atomic bool hak__shields;
-static _Atomic uint64_t beside_notes[BESIDE_WORDS];   /* by an address's slab, modulo their number */
+static _Atomic uint64_t beside_notes[BESIDE_WORDS]; /* by an address's slab, modulo their number */
 static _Atomic uintptr_t watched_start, watched_end;
 
 static uint64_t beside_bit(uintptr_t at) { return 1ull << (at >> HAK_SLAB_SHIFT) % 64; }

@@ -15,7 +15,7 @@
 
 #include "span/span.h"
 
-extern _Atomic bool hak__shields;   /* there have been any notes */
+extern _Atomic bool hak__shields; /* there have been any notes */
 
 /* Notes that the rights of a range of addresses change: any range, in any thread, also in a signal handler. */
 hak_cold void hak__shield_note(uintptr_t start, size_t bytes);

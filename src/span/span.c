@@ -25,7 +25,7 @@ static void set_words(struct hak_span *span, uint32_t owner)
 /* Nobody queues a single-block span: another thread may end it at any moment, and its owner must not read it as a collector does. */
 static void set_owner(struct hak_span *span, uint32_t owner)
 {
-    if ((owner & HAK_SPAN_OWN) != 0)   /* frees of a share's blocks take its lock */
+    if ((owner & HAK_SPAN_OWN) != 0) /* frees of a share's blocks take its lock */
         owner = 0;
     hak_store(&span->owner, span->single ? 0 : owner, HAK_RELAXED);
 }
@@ -164,8 +164,7 @@ static hak_cold void leave_pieces(struct hak_span *span)
         span[i].reach = gone ? 0 : (uint32_t)hak_min(reach - at, HAK_SLAB_SIZE);
 }
 
-struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_index, uint32_t owner, void *bitmaps,
-                                  bool fresh)
+struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_index, uint32_t owner, void *bitmaps, bool fresh)
 {
     const struct hak_class *class = &hak__classes[class_index];
     struct hak_span *span = &hak__spans[slab];
@@ -236,7 +235,7 @@ void *hak__span_destroy(struct hak_span *span)
         hak__span_unshield(span);
     size_t slab = hak__span_slab(span);
     void *bitmaps = span->free == &span->only_word ? NULL : span->free;
-    span->account = NULL;   /* a huge block may begin here next */
+    span->account = NULL; /* a huge block may begin here next */
     for (uint32_t i = 0; i < span->slabs; i++)
         hak__owner_set(slab + i, 0);
     hak_store(&span->owner, 0, HAK_RELAXED);
@@ -434,8 +433,7 @@ static uint32_t mark_freed(const struct hak_span *span, uint32_t w, uint64_t bit
     return 0;
 }
 
-uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_free, enum hak_span_fault *fault,
-                                 uint32_t *culprit)
+uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_free, enum hak_span_fault *fault, uint32_t *culprit)
 {
     uint32_t count = 0, twice;
     *fault = HAK_SPAN_OK;

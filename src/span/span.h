@@ -47,7 +47,10 @@ extern uint64_t hak__freed_key;
 
 #define HAK_START_BOUND_AT offsetof(struct hak_slab, start_bound)   /* for readers outside (stats/live.c) */
 
-hak_inline void hak__map_start_bound(struct hak_slab *slab, uint32_t start_bound) { hak_owner_store(&slab->start_bound, start_bound); }
+hak_inline void hak__map_start_bound(struct hak_slab *slab, uint32_t start_bound)
+{
+    hak_owner_store(&slab->start_bound, start_bound);
+}
 hak_inline void hak__map_phase(struct hak_slab *slab, uint64_t phase) { hak_owner_store(&slab->phase, phase); }
 
 /* Upkeep may set start_bound to 0, and the owner set it again, at any time; so a caller with two questions reads it once. */
@@ -70,7 +73,7 @@ hak_inline bool hak__looks_freed(const void *p) { return *(const hak_key *)p == 
 hak_inline bool hak__looks_purged(const void *p) { return *(const hak_key *)p == 0; }
 hak_inline void hak__mark_freed(void *p) { *(hak_key *)p = hak__freed_key; }
 hak_inline void hak__mark_live(void *p) { *(hak_key *)p = 0; }
-hak_inline void hak__prefetch_mark(const void *p) { hak_prefetch_to_write(p); }   /* before a look and a mark */
+hak_inline void hak__prefetch_mark(const void *p) { hak_prefetch_to_write(p); } /* before a look and a mark */
 
 #else
 
@@ -108,46 +111,46 @@ _Static_assert(HAK_SLAB_SIZE == 1u << 16, "an address's low 16 bits are its offs
 
 enum hak_span_keys {
     HAK_SPAN_KEYS_WHOLE,
-    HAK_SPAN_KEYS_LOST,    /* there are free blocks that may have lost their keys (freed.h) */
-    HAK_SPAN_HARDENED,   /* made in hardened mode (hardened.h): no free of it is served by the fast path */
+    HAK_SPAN_KEYS_LOST, /* there are free blocks that may have lost their keys (freed.h) */
+    HAK_SPAN_HARDENED, /* made in hardened mode (hardened.h): no free of it is served by the fast path */
 };
 
 struct hak_span {
     /* the owner's line */
-    uint64_t *free;                 /* bitmap of blocks ready to be taken */
-    uint64_t summary;               /* which words of `free` are not 0 */
-    struct hak_span *next, *prev;   /* the heap's list of spans with blocks to give (heap/) */
+    uint64_t *free; /* bitmap of blocks ready to be taken */
+    uint64_t summary; /* which words of `free` are not 0 */
+    struct hak_span *next, *prev; /* the heap's list of spans with blocks to give (heap/) */
     uint16_t class;
     uint16_t blocks;
     uint16_t frontier;
     uint16_t free_count;
     uint8_t slabs;
-    uint8_t words;                  /* words of each bitmap */
-    uint8_t fresh;                  /* blocks at and above the frontier are known to be zero */
-    uint8_t listed;                 /* in the heap's list */
-    uint8_t warm;                   /* its place in the heap's warm pool, counted from 1; 0: not there */
-    uint8_t purged;                 /* the pages in free blocks went back, and nothing has changed since */
-    uint8_t keys;                   /* enum hak_span_keys */
-    uint8_t single;                 /* its only block ends with it, by any thread's hand */
-    uint16_t changes;               /* batches of blocks taken or given, modulo 2^16 */
-    uint16_t changes_seen;          /* ... when upkeep looked last */
-    uint32_t seen_ms;               /* when upkeep first saw that number of changes, modulo 2^32 */
-    uint64_t only_word;             /* the bitmap of spans of at most 64 blocks */
+    uint8_t words; /* words of each bitmap */
+    uint8_t fresh; /* blocks at and above the frontier are known to be zero */
+    uint8_t listed; /* in the heap's list */
+    uint8_t warm; /* its place in the heap's warm pool, counted from 1; 0: not there */
+    uint8_t purged; /* the pages in free blocks went back, and nothing has changed since */
+    uint8_t keys; /* enum hak_span_keys */
+    uint8_t single; /* its only block ends with it, by any thread's hand */
+    uint16_t changes; /* batches of blocks taken or given, modulo 2^16 */
+    uint16_t changes_seen; /* ... when upkeep looked last */
+    uint32_t seen_ms; /* when upkeep first saw that number of changes, modulo 2^32 */
+    uint64_t only_word; /* the bitmap of spans of at most 64 blocks */
     /* the line that other threads write */
-    hak_line_aligned _Atomic uint64_t *remote;   /* bitmap of blocks freed by other threads */
-    struct hak_span *pending_next;               /* while queued: the next on the owner's pending stack */
-    _Atomic uint32_t queued;                     /* on some pending stack, or about to be */
-    _Atomic uint32_t owner;                      /* heap id; 0 = no span here, or one that nobody queues: of
+    hak_line_aligned _Atomic uint64_t *remote; /* bitmap of blocks freed by other threads */
+    struct hak_span *pending_next; /* while queued: the next on the owner's pending stack */
+    _Atomic uint32_t queued; /* on some pending stack, or about to be */
+    _Atomic uint32_t owner; /* heap id; 0 = no span here, or one that nobody queues: of
                                                   * one block, or a share's */
     _Atomic uint64_t only_remote;
-    _Atomic uint8_t shielded;                    /* HAK_SHIELD_*: rights of pages have changed (shield.h); any thread */
-    _Atomic uint8_t back;                        /* of a slab with a class's word: slabs from here to the span's first */
-    _Atomic uint8_t closed;                      /* hardened mode: which freed blocks are inaccessible (hardened.h) */
-    _Atomic uint8_t gate;                        /* ... held while a thread changes them, or reads one that may be */
-    uint32_t reach;                              /* bytes mapped, in a bare SuperSlab (arena/runs.c); the owner's */
-    uint64_t random;                             /* hardened mode: from which the order of its blocks comes; the owner's */
-    uint32_t next_owned, prev_owned;             /* in the list of all spans of a share (heap/state.h): slabs, plus one */
-    void *account;                               /* of a share's span: not NULL if its frontier moves by more than a page,
+    _Atomic uint8_t shielded; /* HAK_SHIELD_*: rights of pages have changed (shield.h); any thread */
+    _Atomic uint8_t back; /* of a slab with a class's word: slabs from here to the span's first */
+    _Atomic uint8_t closed; /* hardened mode: which freed blocks are inaccessible (hardened.h) */
+    _Atomic uint8_t gate; /* ... held while a thread changes them, or reads one that may be */
+    uint32_t reach; /* bytes mapped, in a bare SuperSlab (arena/runs.c); the owner's */
+    uint64_t random; /* hardened mode: from which the order of its blocks comes; the owner's */
+    uint32_t next_owned, prev_owned; /* in the list of all spans of a share (heap/state.h): slabs, plus one */
+    void *account; /* of a share's span: not NULL if its frontier moves by more than a page,
                                                   * because slabs that were used before are in memory; of a huge block: its
                                                   * heap of one's own (userheap/huge_blocks.c); of a slab without blocks:
                                                   * HAK_SPAN_DESTROYED if such a heap has been destroyed with it */
@@ -160,7 +163,7 @@ enum { HAK_SHIELD_SLAB = 1, HAK_SHIELD_SPAN = 2 };
 
 _Static_assert(sizeof(struct hak_span) == 128, "two cache lines; HAK_SUPER_SPANS counts on it");
 
-extern struct hak_span *hak__spans;   /* by slab */
+extern struct hak_span *hak__spans; /* by slab */
 
 hak_inline size_t hak__span_slab(const struct hak_span *span) { return (size_t)(span - hak__spans); }
 hak_inline char *hak__span_start(const struct hak_span *span) { return hak__slab_start(hak__span_slab(span)); }
@@ -193,8 +196,7 @@ hak_inline size_t hak__span_bitmap_bytes(const struct hak_class *class)
  * as the class's spans have, or fewer with as many blocks as fit (of a large class then hak__class_single_slabs(), for a single block).
  * `bitmaps` has hak__span_bitmap_bytes() bytes, any content. */
 #define HAK_SPAN_OWN (1u << (32 - HAK_CLASS_OFFSET_BITS))
-struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class, uint32_t owner, void *bitmaps,
-                                  bool fresh);
+struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class, uint32_t owner, void *bitmaps, bool fresh);
 
 /* Ends a span without allocated blocks. Returns its bitmap memory (NULL if it had none). */
 void *hak__span_destroy(struct hak_span *span);
@@ -249,8 +251,7 @@ uint64_t hak__span_set_remote(struct hak_span *span, uint32_t word, uint64_t bit
  * that was free already or stands for a block never handed out, and a block that bears the mark and is free already as `is_free` says;
  * *culprit is then the block's index. */
 typedef bool hak_span_question(const struct hak_span *span, const void *block);
-uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_free, enum hak_span_fault *fault,
-                                 uint32_t *culprit);
+uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_free, enum hak_span_fault *fault, uint32_t *culprit);
 
 /* The first run of pages at or after *from, an offset in the span, that lie wholly in blocks which are not allocated: their content is
  * not needed. Sets *from to its start and returns its bytes, 0 if there is none. */

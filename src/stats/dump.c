@@ -5,7 +5,7 @@
  *   OpenMetrics   hakmem_<group>_<name>, a family per column of the class table with the label `size` */
 #include "stats/stats.h"
 
-#include <errno.h>   /* program_invocation_short_name */
+#include <errno.h> /* program_invocation_short_name */
 #include <string.h>
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ static const char *text_at(uint16_t offset) { return (const char *)&texts + offs
 struct figure {
     uint16_t name, help;
     uint8_t group, type, unit;
-    uint16_t at;             /* offset in struct hak_stats */
+    uint16_t at; /* offset in struct hak_stats */
 };
 struct figure_group {
     uint16_t name, label, metric;
@@ -54,7 +54,7 @@ struct column {
     uint16_t name, title, help;
     uint64_t flag;
     uint8_t type, unit, width;
-    uint16_t at;             /* offset in struct hak_stats_class */
+    uint16_t at; /* offset in struct hak_stats_class */
 };
 
 enum {
@@ -138,8 +138,8 @@ static const char *own_name(const struct hak_heap_figures *stats, char escaped[E
     return escaped;
 }
 
-typedef void own_row(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name, const struct own_column *column,
-                     bool first);
+typedef void own_row(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name,
+                     const struct own_column *column, bool first);
 
 /* Calls for every heap, but for those beyond the first so many; those in regions come last. */
 static void own_rows(struct hak_emitter *out, own_row *row, const struct own_column *column)
@@ -161,8 +161,8 @@ static bool own_are_any(void)
     return hak__uheap_next(NULL) != NULL || hak__region_next_figures(&(uint32_t){ 0 }, &stats);
 }
 
-static void own_row_text(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name, const struct own_column *column,
-                         bool first)
+static void own_row_text(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name,
+                         const struct own_column *column, bool first)
 {
     (void)column, (void)first;
     hak__emit(out, "hakmem: heap %u \"%s\":", stats->serial, name);
@@ -177,8 +177,8 @@ static void own_rows_text(struct hak_emitter *out)
         own_rows(out, own_row_text, NULL);
 }
 
-static void own_row_json(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name, const struct own_column *column,
-                         bool first)
+static void own_row_json(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name,
+                         const struct own_column *column, bool first)
 {
     (void)column;
     hak__emit(out, "%s\n  {\"serial\": %u, \"name\": \"%s\"", first ? "" : ",", stats->serial, name);
@@ -196,8 +196,8 @@ static void own_rows_json(struct hak_emitter *out)
     hak__emit(out, "]");
 }
 
-static void own_row_metric(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name, const struct own_column *column,
-                         bool first)
+static void own_row_metric(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name,
+                           const struct own_column *column, bool first)
 {
     (void)first;
     hak__emit(out, "hakmem_heap_%s%s{serial=\"%u\",name=\"%s\"} %u\n", column->name, column->kind[0] == 'c' ? "_total" : "",
@@ -427,13 +427,11 @@ static struct metric metric_of(const char *group, const char *name, unsigned uni
     struct metric metric;
     size_t length = strlen(name), end = sizeof suffix - 1;
     bool named = length >= end && hak_begins(name + length - end, suffix);
-    hak__format(metric.name, sizeof metric.name, "hakmem_%s_%s%s", group, name,
-                unit == FIGURE_BYTES && !named ? suffix : "");
+    hak__format(metric.name, sizeof metric.name, "hakmem_%s_%s%s", group, name, unit == FIGURE_BYTES && !named ? suffix : "");
     return metric;
 }
 
-static void metric_family(struct hak_emitter *out, const struct metric *metric, unsigned type, unsigned unit,
-                          const char *help)
+static void metric_family(struct hak_emitter *out, const struct metric *metric, unsigned type, unsigned unit, const char *help)
 {
     hak__emit(out, "# TYPE %s %s\n", metric->name, type == FIGURE_COUNTER ? "counter" : "gauge");
     if (unit == FIGURE_BYTES)
@@ -454,8 +452,8 @@ static void metric_column(struct hak_emitter *out, const struct hak_stats *stats
     metric_family(out, &metric, c->type, c->unit, text_at(c->help));
     for (unsigned i = 0; i < stats->class_count; i++)
         if (stats->classes[i].refilled != 0)
-            hak__emit(out, "%s%s{size=\"%u\"} %u\n", metric.name, c->type == FIGURE_COUNTER ? "_total" : "",
-                      stats->classes[i].size, column_of(&stats->classes[i], c));
+            hak__emit(out, "%s%s{size=\"%u\"} %u\n", metric.name, c->type == FIGURE_COUNTER ? "_total" : "", stats->classes[i].size,
+                      column_of(&stats->classes[i], c));
 }
 
 static void metric_latency(struct hak_emitter *out, const char *name, const struct hak_stats_latency *latency)
@@ -481,7 +479,7 @@ int hak__print_openmetrics(int fd, const struct hak_stats *stats)
     for (const struct figure *f = figures; f < figures + FIGURES; f++)
         if (dump_has(stats, groups[f->group].flag))
             metric_figure(&out, stats, f);
-    for (const struct column *c = columns + 1; c < columns + COLUMNS; c++)   /* the first one is the label */
+    for (const struct column *c = columns + 1; c < columns + COLUMNS; c++) /* the first one is the label */
         if (dump_has(stats, c->flag))
             metric_column(&out, stats, c);
     if (dump_has(stats, HAK_STATS_HAS_LATENCY)) {

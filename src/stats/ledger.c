@@ -20,13 +20,13 @@ enum { ENTER_TRIES = 200, PAGES_MAX = HAK_SUPER_SIZE / 4096 };
 struct ledger_walk {
     struct hak_stats *stats;
     struct hak_heap *entered;
-    uint32_t occupied;                  /* the last heap whose lock could not be had */
+    uint32_t occupied; /* the last heap whose lock could not be had */
     size_t page;
-    uintptr_t start;                    /* of the SuperSlab whose pages these are */
-    bool huge_waits;                    /* the huge run met last has no block in it */
-    size_t huge_left;                   /* bytes of the huge block that is being walked, from here on */
+    uintptr_t start; /* of the SuperSlab whose pages these are */
+    bool huge_waits; /* the huge run met last has no block in it */
+    size_t huge_left; /* bytes of the huge block that is being walked, from here on */
     unsigned char resident[PAGES_MAX];
-    uint64_t allocated[HAK_CLASSES];    /* resident bytes */
+    uint64_t allocated[HAK_CLASSES]; /* resident bytes */
 };
 
 /* --- pages -------------------------------------------------------------------------------------------------------- */
@@ -51,7 +51,8 @@ static void read_slab(struct ledger_walk *walk, size_t at)
 {
     unsigned char *pages = &walk->resident[at / walk->page];
     size_t mapped = hak__os_resident(walk->start + at, HAK_SLAB_SIZE, pages) == 0
-                        ? HAK_SLAB_SIZE : mapped_prefix(walk->start + at, HAK_SLAB_SIZE, walk->page);
+                      ? HAK_SLAB_SIZE
+                      : mapped_prefix(walk->start + at, HAK_SLAB_SIZE, walk->page);
     bool known = mapped == HAK_SLAB_SIZE || (mapped != 0 && hak__os_resident(walk->start + at, mapped, pages) == 0);
     for (size_t i = known ? mapped / walk->page : 0; i < HAK_SLAB_SIZE / walk->page; i++)
         pages[i] = 0;
@@ -68,10 +69,7 @@ static void read_pages(struct ledger_walk *walk, uintptr_t start)
         read_slab(walk, at);
 }
 
-static bool page_resident(const struct ledger_walk *walk, uintptr_t at)
-{
-    return walk->resident[(at - walk->start) / walk->page];
-}
+static bool page_resident(const struct ledger_walk *walk, uintptr_t at) { return walk->resident[(at - walk->start) / walk->page]; }
 
 /* The resident bytes of a range of whole pages. */
 static uint64_t resident_in(const struct ledger_walk *walk, uintptr_t from, size_t size)
@@ -191,7 +189,7 @@ static void count_super(struct ledger_walk *walk, size_t super)
     if (kind == HAK_SUPER_HOLE)
         return;
     read_pages(walk, start);
-    if (kind == HAK_SUPER_HUGE) {   /* of one that waits (arena/recycled.h), what is resident is empty */
+    if (kind == HAK_SUPER_HUGE) { /* of one that waits (arena/recycled.h), what is resident is empty */
         walk->huge_waits = hak__owner_at(super * HAK_SUPER_SLABS) == 0;
         walk->huge_left = hak_load(&hak__supers[super].huge_bytes, HAK_RELAXED);
     }
@@ -280,9 +278,8 @@ bool hak__ledger(struct hak_stats *stats)
     ledger_divide(&walk);
     if (!hak__os_mappings(count_mapping, stats))
         return false;
-    stats->ledger_sum = stats->ledger_live + stats->ledger_cached + stats->ledger_free_in_slabs
-        + stats->ledger_frontier_slack + stats->ledger_empty + stats->ledger_huge + stats->ledger_metadata
-        + stats->ledger_not_ours;
+    stats->ledger_sum = stats->ledger_live + stats->ledger_cached + stats->ledger_free_in_slabs + stats->ledger_frontier_slack
+                      + stats->ledger_empty + stats->ledger_huge + stats->ledger_metadata + stats->ledger_not_ours;
     stats->flags |= HAK_STATS_HAS_LEDGER;
     return true;
 }

@@ -71,7 +71,7 @@ enum live_root {
 #define X(name, address) LIVE_ROOT_##name,
     LIVE_ROOTS(X)
 #undef X
-    LIVE_ROOT_COUNT
+        LIVE_ROOT_COUNT
 };
 _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "roots fit the public structure");
 
@@ -180,7 +180,7 @@ enum {
 #define X(name, value) LIVE_NUMBER_##name,
     LIVE_NUMBERS(X)
 #undef X
-    LIVE_CLASSES_FROM = 1 << 16
+        LIVE_CLASSES_FROM = 1 << 16
 };
 #define MIXED(x) ((x) * HAK_LIVE_MIX ^ ((x) * HAK_LIVE_MIX) >> 32)
 #define MIXED_IN(value, i) MIXED(MIXED((uint64_t)(value) + ((uint64_t)(i) << 32)))
@@ -225,8 +225,12 @@ enum {
 /* Names one after another, as in options.h. */
 #define ROOM(name, ...) char name##_[sizeof #name];
 #define NAME(name, ...) #name,
-struct live_root_names { LIVE_ROOTS(ROOM) };
-struct live_number_names { LIVE_NUMBERS(ROOM) };
+struct live_root_names {
+    LIVE_ROOTS(ROOM)
+};
+struct live_number_names {
+    LIVE_NUMBERS(ROOM)
+};
 struct live_figure_names {
 #define HAK_STATS_FIGURE(group, name, ...) char group##_##name[sizeof(#group "_" #name)];
 #include "diag/stats.def"
@@ -245,10 +249,18 @@ struct live_preset_names {
 /* The words of options.h. */
 #define WORD_ROOM(member, word) char member##_[sizeof word];
 #define WORD_OF(member, word) word,
-struct live_origin_names { HAK_OPTION_ORIGINS(WORD_ROOM) };
-struct live_kind_names { HAK_OPTION_KINDS(WORD_ROOM) };
-struct live_when_names { HAK_OPTION_WHENS(WORD_ROOM) };
-struct live_stats_names { char off[1], on[1], exact[sizeof "exact"], json[sizeof "json"], prom[sizeof "prom"], text[sizeof "text"]; };
+struct live_origin_names {
+    HAK_OPTION_ORIGINS(WORD_ROOM)
+};
+struct live_kind_names {
+    HAK_OPTION_KINDS(WORD_ROOM)
+};
+struct live_when_names {
+    HAK_OPTION_WHENS(WORD_ROOM)
+};
+struct live_stats_names {
+    char off[1], on[1], exact[sizeof "exact"], json[sizeof "json"], prom[sizeof "prom"], text[sizeof "text"];
+};
 
 static const struct live_tables {
     struct hak_live_tables head;
@@ -325,5 +337,5 @@ void hak__live_open(const char *version)
     hak_live.version = HAK_LIVE_VERSION;
     hak_live.size = sizeof hak_live;
     hak_live.root_count = LIVE_ROOT_COUNT;
-    hak_owner_store(&hak_live.magic, HAK_LIVE_MAGIC);   /* a reader that finds the magic finds the rest */
+    hak_owner_store(&hak_live.magic, HAK_LIVE_MAGIC); /* a reader that finds the magic finds the rest */
 }

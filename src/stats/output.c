@@ -37,9 +37,9 @@ static void write_file(const struct hak_stats *stats, uint64_t mode)
     expand_name(name, sizeof name, hak__stats_file);
     int fd = hak__report_open(name, O_CREAT | O_TRUNC), error = -fd;
     if (fd >= 0) {
-        error = mode == HAK_STATS_JSON   ? hak__print_json(fd, stats)
-                : mode == HAK_STATS_PROM ? hak__print_openmetrics(fd, stats)
-                                         : hak__print_text(fd, stats);
+        error = mode == HAK_STATS_JSON ? hak__print_json(fd, stats)
+              : mode == HAK_STATS_PROM ? hak__print_openmetrics(fd, stats)
+                                       : hak__print_text(fd, stats);
         hak__syscall(SYS_close, fd);
     }
     if (fd < 0 || error != 0)

@@ -4,7 +4,7 @@
 
 #include "base/compiler.h"
 
-enum { HAK_FRAMES_SAID = 12 };   /* most lines of one stack */
+enum { HAK_FRAMES_SAID = 12 }; /* most lines of one stack */
 
 /* `thread` is the kernel's number of the thread, 0 where it is not known. */
 hak_cold void hak__frames_say(const char *what, uint32_t thread, const uintptr_t *frames, uint32_t count);

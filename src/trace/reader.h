@@ -41,7 +41,7 @@ hak_inline uint64_t read_fixed(struct reader *reader, unsigned bytes)
         reader->at = reader->end;
         return 0;
     }
-    memcpy(&value, reader->at, bytes);   /* two, four or eight; x86-64 and 64-bit Arm have the low byte first */
+    memcpy(&value, reader->at, bytes); /* two, four or eight; x86-64 and 64-bit Arm have the low byte first */
     reader->at += bytes;
     return value;
 }

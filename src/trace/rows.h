@@ -24,7 +24,7 @@ enum { REGISTERS = 1, REGISTER_FP = 0, REGISTER_SP = 0, REGISTER_RETURN = 0, BAR
 enum rule { RULE_SAME, RULE_OFFSET, RULE_NONE };
 
 struct rules {
-    uint32_t changed;            /* registers for which there was a rule; of the others it is RULE_SAME, and not stored */
+    uint32_t changed; /* registers for which there was a rule; of the others it is RULE_SAME, and not stored */
     uint8_t how[REGISTERS];
     uint8_t frame_register;
     int32_t at[REGISTERS];
@@ -102,9 +102,9 @@ enum { ROWS_SHIFT = 8, ROW_RECORD_MOST = 256 };
 #define ROW_MIX 0x9e3779b97f4a7c15ull
 
 struct row {
-    uint64_t rules, place, sum;   /* packed; the place of their entry in the module's sorted table; of the entry's bytes */
+    uint64_t rules, place, sum; /* packed; the place of their entry in the module's sorted table; of the entry's bytes */
 };
-static _Atomic uint64_t unwind_rows[1 << ROWS_SHIFT][4];   /* the same, and what holds them and the pc together */
+static _Atomic uint64_t unwind_rows[1 << ROWS_SHIFT][4]; /* the same, and what holds them and the pc together */
 
 /* Of a record's length and bytes, which are whole 32-bit words; 0: too long, or not inside of the tables. */
 hak_inline uint64_t record_sum(struct reader tables, const uint8_t *at, uint64_t sum)

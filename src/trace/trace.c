@@ -92,8 +92,7 @@ void hak__trace_tell(const void *p)
 bool hak__trace_asked(const void *p, size_t *n)
 {
     uint64_t ids, asked = (uint64_t)TRACE_ASKED_UNKNOWN;
-    bool known = hak__trace_tables.stacks != NULL && hak__trace_known(p, &ids, &asked)
-        && asked != (uint64_t)TRACE_ASKED_UNKNOWN;
+    bool known = hak__trace_tables.stacks != NULL && hak__trace_known(p, &ids, &asked) && asked != (uint64_t)TRACE_ASKED_UNKNOWN;
     *n = asked;
     return known;
 }

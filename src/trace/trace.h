@@ -26,15 +26,15 @@ struct hak_trace {
     _Atomic uint32_t edition;
     uint32_t count;
     uintptr_t frames[HAK_HERE_FRAMES];
-    uint16_t places[HAK_HERE_FRAMES];          /* words above the stack pointer; of the first one 0, or HAK_TRACE_ALONE */
+    uint16_t places[HAK_HERE_FRAMES]; /* words above the stack pointer; of the first one 0, or HAK_TRACE_ALONE */
 };
 
 struct hak_trace_block {
-    uint64_t key, ids, asked;                   /* ids: of the allocation, and of the free in the upper half */
+    uint64_t key, ids, asked; /* ids: of the allocation, and of the free in the upper half */
 };
 
 struct hak_trace_tables {
-    struct hak_trace *stacks;                   /* NULL: there are no tables */
+    struct hak_trace *stacks; /* NULL: there are no tables */
     struct hak_trace_block *blocks;
 };
 extern struct hak_trace_tables hak__trace_tables;

@@ -30,23 +30,25 @@ struct table {
  * a register. */
 struct machine {
     uintptr_t pc, end, found, registers[REGISTERS];
-    uintptr_t readable;          /* the last page that can be read, or one of the two below, which are no pages */
-    struct table table;          /* of the last frame's module */
+    uintptr_t readable; /* the last page that can be read, or one of the two below, which are no pages */
+    struct table table; /* of the last frame's module */
 };
 enum { NEVER_ASKED = 1, NOT_YET_ASKED, LEAST_PAGE = 4096 };
 
 struct entry {
-    struct reader common, own;   /* the instructions of the CIE and of the FDE */
+    struct reader common, own; /* the instructions of the CIE and of the FDE */
     uintptr_t start;
     uint64_t code_unit;
     int64_t data_unit;
-    bool interrupted;            /* the frame is one that a signal has interrupted */
+    bool interrupted; /* the frame is one that a signal has interrupted */
 };
 
 /* --- tables ------------------------------------------------------------------------------------------------------- */
 
 /* What the sorted table in the header, which all linkers write in one form, says of the functions from `start` to the next. */
-struct pair { int32_t start, entry; };
+struct pair {
+    int32_t start, entry;
+};
 
 static struct pair pair_at(const struct table *table, uint32_t place)
 {
@@ -61,7 +63,7 @@ static const uint8_t *entry_at(const struct table *table, uint32_t place) { retu
 /* The table for pc; one without pairs if its module has none in that form. */
 static struct table table_of(uintptr_t pc)
 {
-    const uint32_t known = 0x3b031b01;   /* version, and how pointer, count and table are written */
+    const uint32_t known = 0x3b031b01; /* version, and how pointer, count and table are written */
     uint32_t form, count;
     struct hak_module module;
     struct table table = { .count = 0 };
@@ -101,7 +103,7 @@ static int64_t place_of(const struct table *table, uintptr_t pc)
 static bool is_place_of(const struct table *table, uintptr_t pc, uint64_t place)
 {
     return place < table->count && begins_by(table, (uint32_t)place, pc)
-           && (place + 1 == table->count || !begins_by(table, (uint32_t)place + 1, pc));
+        && (place + 1 == table->count || !begins_by(table, (uint32_t)place + 1, pc));
 }
 
 /* The record at `at`: what follows its length. */
@@ -174,7 +176,7 @@ static void restore_rule(struct rules *rules, const struct rules *initial, uint6
     set_rule(rules, index, known ? (enum rule)initial->how[index] : RULE_SAME, known ? initial->at[index] : 0);
 }
 
-static int64_t scaled(uint64_t value, int64_t unit) { return (int64_t)(value * (uint64_t)unit); }   /* modulo 2^64 */
+static int64_t scaled(uint64_t value, int64_t unit) { return (int64_t)(value * (uint64_t)unit); } /* modulo 2^64 */
 
 struct run {
     struct rules *rules, initial, saved[REMEMBERED];
@@ -239,7 +241,7 @@ static bool unwind_obey(struct run *run, struct reader *reader, uint8_t code)
     case 0x04: run->place += read_fixed(reader, 4) * unit; return true;
     case 0x0a: return unwind_remember(run);
     case 0x0b: return unwind_recall(run);
-    case 0x2d: return true;   /* the return address is signed from here on, or not */
+    case 0x2d: return true; /* the return address is signed from here on, or not */
     default: return obey_rule(run, reader, code);
     }
 }
@@ -274,20 +276,20 @@ static bool rules_at(const struct entry *entry, uintptr_t pc, struct rules *rule
 
 /* The code that ends a handler, and what of the kernel's context it finds how far above the stack pointer. */
 #if defined(__x86_64__)
-static const uint8_t restores[] = { 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05 };   /* mov $15, %rax; syscall */
+static const uint8_t restores[] = { 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05 }; /* mov $15, %rax; syscall */
 enum { CONTEXT_BEHIND = 0, CONTEXT_BYTES = offsetof(ucontext_t, uc_mcontext.gregs) + sizeof(gregset_t) };
 
 static void from_context(struct machine *out, const ucontext_t *context)
 {
     static const uint8_t places[16] = { REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP,
-                                        REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15 };
+                                        REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15 };
     for (unsigned i = 0; i < sizeof places; i++)
         out->registers[i] = hak__unwind_word((uintptr_t)&context->uc_mcontext.gregs[places[i]]);
     out->pc = hak__unwind_word((uintptr_t)&context->uc_mcontext.gregs[REG_RIP]);
 }
 
 #elif defined(__aarch64__)
-static const uint8_t restores[] = { 0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4 };   /* mov x8, #139; svc #0 */
+static const uint8_t restores[] = { 0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4 }; /* mov x8, #139; svc #0 */
 enum { CONTEXT_BEHIND = sizeof(siginfo_t), CONTEXT_BYTES = offsetof(ucontext_t, uc_mcontext.pstate) };
 
 static void from_context(struct machine *out, const ucontext_t *context)
@@ -435,7 +437,8 @@ static bool follow_pair(struct machine *machine)
     uintptr_t pair = machine->registers[REGISTER_FP], sp = machine->registers[REGISTER_SP], next, pc;
     if (pair - sp > FRAME_MAX || pair >= machine->end - 2 * sizeof pair)
         return false;
-    if (page_error(machine, pair) != 0 || !stack_word(machine, pair, sp, &next) || !stack_word(machine, pair + sizeof pair, sp, &pc))
+    if (page_error(machine, pair) != 0 || !stack_word(machine, pair, sp, &next)
+        || !stack_word(machine, pair + sizeof pair, sp, &pc))
         return false;
     machine->registers[REGISTER_SP] = pair + 2 * sizeof pair;
     machine->registers[REGISTER_FP] = next;
@@ -454,7 +457,7 @@ static uint32_t unwind_untabled(struct machine *machine, bool exact, uintptr_t *
 {
     struct machine there = *machine;
     uint32_t count = 0;
-    find_end(&there);   /* the stack may have been left */
+    find_end(&there); /* the stack may have been left */
     if (!exact && leave_trampoline(&there)) {
         frames[count++] = there.pc;
     } else {

@@ -18,8 +18,8 @@ struct hak_here {
     uintptr_t pc, sp, fp, end;
 };
 
-extern uintptr_t hak__unwind_main_stack;   /* its end, set by hak__unwind_begin; 0: not known */
-hak_at_start void hak__unwind_begin(void);     /* once, by the library's constructor */
+extern uintptr_t hak__unwind_main_stack; /* its end, set by hak__unwind_begin; 0: not known */
+hak_at_start void hak__unwind_begin(void); /* once, by the library's constructor */
 
 /* From the stack pointer to there all is mapped: a thread's own words lie at the end of its stack, the kernel's gifts to the
  * program at the end of the first thread's. Of a stack that is neither, no more is believed than the page. */

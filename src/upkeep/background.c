@@ -17,12 +17,12 @@ enum { THREADS_LEAST = 2, PERIOD_LEAST_MS = 10, PERIOD_MOST_MS = 250, RETRY_MS =
 #define MAPPED_LEAST ((size_t)16 << 20)
 
 _Atomic uint32_t hak__background_word;
-static struct hak_lock background_lock = HAK_LOCK_INIT(HAK_RANK_BACKGROUND);   /* around every beginning and end */
-static _Atomic uint32_t background_alive;      /* the thread's number until it has left; the kernel clears it */
-static _Atomic uint32_t background_pulse;      /* what the thread waits on; changes to wake it */
-static _Atomic uint32_t background_threads;    /* that have a heap in this process */
-static _Atomic bool background_stopping;       /* it is to end now; under the lock */
-static uint32_t background_forbidders;         /* under the lock */
+static struct hak_lock background_lock = HAK_LOCK_INIT(HAK_RANK_BACKGROUND); /* around every beginning and end */
+static _Atomic uint32_t background_alive; /* the thread's number until it has left; the kernel clears it */
+static _Atomic uint32_t background_pulse; /* what the thread waits on; changes to wake it */
+static _Atomic uint32_t background_threads; /* that have a heap in this process */
+static _Atomic bool background_stopping; /* it is to end now; under the lock */
+static uint32_t background_forbidders; /* under the lock */
 static _Atomic bool background_is_ready;
 static _Atomic uint64_t background_not_before; /* in ms; the next thread is made then at the earliest */
 
@@ -96,7 +96,7 @@ static hak_cold void background_begin(uint32_t word)
     }
     if (hak__os->now_ms() < hak_load(&background_not_before, HAK_RELAXED))
         return;
-    hak__fork_watch();   /* the process is not a single thread from now on */
+    hak__fork_watch(); /* the process is not a single thread from now on */
     uint64_t signals = hak__os_block_signals();
     if (hak__lock_try(&background_lock)) {
         begin_locked(word);
@@ -110,7 +110,7 @@ void hak__background_poll_slow(uint32_t word)
     if (word == HAK_BACKGROUND_CALM
         && hak_cas_strong(&hak__background_word, &word, HAK_BACKGROUND_ACTIVE, HAK_RELAXED, HAK_RELAXED))
         return;
-    if (word == HAK_BACKGROUND_RESTING)   /* perhaps since just now */
+    if (word == HAK_BACKGROUND_RESTING) /* perhaps since just now */
         background_begin(word);
 }
 
@@ -154,7 +154,7 @@ void hak__background_allow(void)
 {
     uint64_t signals = hak__os_block_signals();
     hak__lock_acquire(&background_lock);
-    if (background_forbidders != 0)   /* 0: in a child forked meanwhile */
+    if (background_forbidders != 0) /* 0: in a child forked meanwhile */
         background_forbidders--;
     hak__lock_release(&background_lock);
     hak__os_restore_signals(signals);
@@ -189,7 +189,7 @@ static bool comes_to_rest(uint64_t calm_ms)
 {
     uint32_t calm = HAK_BACKGROUND_CALM;
     return calm_ms > 2 * hak__option(HAK_OPTION_purge_delay) + PERIOD_MOST_MS
-           && hak_cas_strong(&hak__background_word, &calm, HAK_BACKGROUND_RESTING, HAK_RELAXED, HAK_RELAXED);
+        && hak_cas_strong(&hak__background_word, &calm, HAK_BACKGROUND_RESTING, HAK_RELAXED, HAK_RELAXED);
 }
 
 static bool is_to_go_on(void) { return hak__option(HAK_OPTION_background) != 0 && has_threads(); }
@@ -219,7 +219,7 @@ static void take_steps(void)
 
 static void background_body(void)
 {
-    if (!hak__os_thread_settle()) {   /* another thread may be a better maker */
+    if (!hak__os_thread_settle()) { /* another thread may be a better maker */
         make_no_other_for(RETRY_MS);
         hak_store(&hak__background_word, HAK_BACKGROUND_RESTING, HAK_RELAXED);
         return;

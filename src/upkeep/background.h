@@ -21,7 +21,7 @@
 
 enum hak_background_word {
     HAK_BACKGROUND_NONE = 0,
-    HAK_BACKGROUND_CALM = 1,      /* odd: a slow path has something to do */
+    HAK_BACKGROUND_CALM = 1, /* odd: a slow path has something to do */
     HAK_BACKGROUND_ACTIVE = 2,
     HAK_BACKGROUND_RESTING = 3,
 };
@@ -55,6 +55,6 @@ hak_cold void hak__background_allow(void);
 /* From now on it may be made: options and scheduling are known. */
 hak_noinline void hak__background_ready(void);
 
-hak_noinline void hak__background_thread_begins(void);      /* a thread has attached a heap */
-hak_cold void hak__background_thread_ends(void);            /* and parked it; the caller holds no lock */
-hak_cold void hak__background_fork_child(bool attached);    /* whether the one thread has a heap */
+hak_noinline void hak__background_thread_begins(void); /* a thread has attached a heap */
+hak_cold void hak__background_thread_ends(void); /* and parked it; the caller holds no lock */
+hak_cold void hak__background_fork_child(bool attached); /* whether the one thread has a heap */

@@ -18,14 +18,14 @@ enum { PURGES_PER_HOLD = 16, SPANS_PER_HOLD = 64, PAGES_OF_SPAN = HAK_SPAN_SLABS
 
 struct hak_upkeep_counts hak__upkeep_counts;
 
-static size_t next_super;   /* where the next walk goes on */
+static size_t next_super; /* where the next walk goes on */
 static _Atomic bool unfinished;
 
 struct idle_walk {
     const struct hak_idle_work *work;
     struct hak_heap *entered;
-    uint32_t held_spans, held_purges;   /* since it was locked */
-    uint32_t slabs, purges;             /* so far */
+    uint32_t held_spans, held_purges; /* since it was locked */
+    uint32_t slabs, purges; /* so far */
     size_t bytes;
 };
 
@@ -106,12 +106,12 @@ static void purge_span(struct idle_walk *walk, struct hak_span *span)
         if (sparing)
             idle_narrow(pages, &first, &count);
         if (walk->purges == walk->work->purges)
-            return;   /* the rest comes with another step */
+            return; /* the rest comes with another step */
         walk->purges++;
         walk->held_purges++;
-        hak__span_lose_keys(span);   /* before, so that no free meets a block that has lost its key unawares */
+        hak__span_lose_keys(span); /* before, so that no free meets a block that has lost its key unawares */
         if (!hak__arena_purge_range(start + first * page, count * page))
-            break;    /* locked memory, say: not to be tried at every step */
+            break; /* locked memory, say: not to be tried at every step */
         walk->bytes += resident * page;
     }
     span->purged = true;
@@ -134,7 +134,7 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
     } else if (may_sleep(walk, span)) {
         walk->bytes += hak__span_sleep(span) ? (size_t)span->slabs << HAK_SLAB_SHIFT : 0;
         walk->purges++;
-    } else if (!span->purged && hak_load(&span->closed, HAK_RELAXED) == 0) {   /* the pages of closed blocks are gone */
+    } else if (!span->purged && hak_load(&span->closed, HAK_RELAXED) == 0) { /* the pages of closed blocks are gone */
         purge_span(walk, span);
     }
 }
@@ -143,12 +143,12 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
 static unsigned walk_slab(struct idle_walk *walk, size_t slab)
 {
     uint32_t word = hak__owner_at(slab), class = hak__owner_class(word);
-    bool small = hak__owner_id(word) - 1 < HAK_HEAPS_MAX && class < HAK_CLASSES
-        && (hak__classes[class].blocks > 1 || hak__hardened.on);
+    bool small =
+        hak__owner_id(word) - 1 < HAK_HEAPS_MAX && class < HAK_CLASSES && (hak__classes[class].blocks > 1 || hak__hardened.on);
     if (!small || !enter_owner(walk, hak__owner_id(word)))
         return 1;
     struct hak_span *span = &hak__spans[slab];
-    if (!hak__heap_has_span(walk->entered, span))   /* it was ended, or changed hands, before; or has one block */
+    if (!hak__heap_has_span(walk->entered, span)) /* it was ended, or changed hands, before; or has one block */
         return 1;
     unsigned slabs = span->slabs;
     look_at(walk, span);

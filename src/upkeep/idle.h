@@ -11,9 +11,9 @@
 
 struct hak_idle_work {
     uint64_t now_ms;
-    bool at_once;             /* all that is free, however lately it was used */
-    uint32_t slabs;           /* how many may be looked at */
-    uint32_t purges;          /* how many calls of the system may be made */
+    bool at_once; /* all that is free, however lately it was used */
+    uint32_t slabs; /* how many may be looked at */
+    uint32_t purges; /* how many calls of the system may be made */
 };
 
 /* Gives the resident bytes that went back. */
@@ -24,10 +24,10 @@ hak_cold bool hak__idle_unfinished(void);
 
 /* Upkeep's work so far, in one place for all readers; each figure has one writer at a time. */
 struct hak_upkeep_counts {
-    hak_line_aligned hak_counter steps;                      /* step.c, as the next two */
+    hak_line_aligned hak_counter steps; /* step.c, as the next two */
     hak_counter collected_heaps, outbox_blocks;
-    hak_counter spans_ended, span_purges, span_purged;       /* idle.c */
-    hak_counter armings;                                     /* polling.c */
-    hak_counter background, background_starts, background_wakeups;   /* background.c; the first is 1 while it runs */
+    hak_counter spans_ended, span_purges, span_purged; /* idle.c */
+    hak_counter armings; /* polling.c */
+    hak_counter background, background_starts, background_wakeups; /* background.c; the first is 1 while it runs */
 };
 extern struct hak_upkeep_counts hak__upkeep_counts;

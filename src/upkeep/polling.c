@@ -96,7 +96,7 @@ static hak_cold void polling_decide(struct hak_heap *heap, uint64_t now_ms)
 void hak__polling_look(struct hak_heap *heap)
 {
     hak__fork_check();
-    if (hak__heap_is_unusable(heap))   /* a child has had to leave it */
+    if (hak__heap_is_unusable(heap)) /* a child has had to leave it */
         return;
     if (heap->polling.left == 0) {
         uint64_t now = hak__os->now_ms();
@@ -142,7 +142,7 @@ static uint64_t step_interval(uint64_t now, uint64_t delay)
 void hak__upkeep_poll_now(struct hak_heap *heap)
 {
     hak__fork_check();
-    if (hak__heap_is_unusable(heap))   /* a child has had to leave it */
+    if (hak__heap_is_unusable(heap)) /* a child has had to leave it */
         return;
     uint64_t now = hak__os->now_ms();
     uint64_t since = now - hak_load(&hak__upkeep_last_ms, HAK_RELAXED), delay = hak__option(HAK_OPTION_purge_delay);

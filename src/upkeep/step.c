@@ -21,7 +21,7 @@
 
 enum { BOUNDED_SLABS = 8192, BOUNDED_PURGES = 1024, ASKED_NAPS = 50, AWAITED_TRIES = 5000 };
 
-static _Atomic uint32_t stepping;      /* a thread is in a step */
+static _Atomic uint32_t stepping; /* a thread is in a step */
 _Atomic uint64_t hak__upkeep_last_ms;
 
 /* --- heaps that nobody has locked --------------------------------------------------------------------------------- */
@@ -87,9 +87,10 @@ static void serve_all(uint64_t now_ms)
  * collapse copies 2 MiB. */
 
 enum {
-    FULL_MS = 10000,                    /* how long a SuperSlab has to be nearly full */
-    UNUSED_MOST = 1,                    /* slabs: of 32 */
-    LOOKS = 256, READS = 16,            /* in one walk: SuperSlabs, and those of which the kernel is asked */
+    FULL_MS = 10000, /* how long a SuperSlab has to be nearly full */
+    UNUSED_MOST = 1, /* slabs: of 32 */
+    LOOKS = 256,
+    READS = 16, /* in one walk: SuperSlabs, and those of which the kernel is asked */
 };
 
 static size_t next_look;
@@ -121,7 +122,7 @@ void hak__collapse_walk(uint64_t now_ms)
         if (!long_full(at, (uint32_t)now_ms) || hak_load(&at->collapsed, HAK_RELAXED))
             continue;
         reads++;
-        hak_store(&at->full_ms, (uint32_t)now_ms, HAK_RELAXED);   /* if it is not collapsed: not to be asked at once again */
+        hak_store(&at->full_ms, (uint32_t)now_ms, HAK_RELAXED); /* if it is not collapsed: not to be asked at once again */
         if (hak__thp_is_dense(super)) {
             hak__thp_collapse(super);
             return;
@@ -136,8 +137,7 @@ static size_t step_purge(uint64_t now_ms, enum hak_upkeep_effort effort)
     hak__waiting_end();
     bool all = effort == HAK_UPKEEP_ALL, bounded = effort == HAK_UPKEEP_BOUNDED;
     uint64_t delay = all ? 0 : hak__option(HAK_OPTION_purge_delay);
-    struct hak_idle_work work = { now_ms, all, bounded ? BOUNDED_SLABS : UINT32_MAX,
-                                  bounded ? BOUNDED_PURGES : UINT32_MAX };
+    struct hak_idle_work work = { now_ms, all, bounded ? BOUNDED_SLABS : UINT32_MAX, bounded ? BOUNDED_PURGES : UINT32_MAX };
     size_t bytes = hak__idle_walk(&work);
     /* What the step itself has emptied is newer than the time at which it began. */
     bytes += now_ms >= delay ? hak__pool_purge(all ? UINT64_MAX : now_ms - delay) : 0;

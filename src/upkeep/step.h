@@ -12,9 +12,9 @@
 #include "heap/heap.h"
 
 enum hak_upkeep_effort {
-    HAK_UPKEEP_BOUNDED,     /* in a slow path: what is due, as far as about a millisecond goes */
-    HAK_UPKEEP_DUE,         /* all that is due */
-    HAK_UPKEEP_ALL,         /* everything, due or not */
+    HAK_UPKEEP_BOUNDED, /* in a slow path: what is due, as far as about a millisecond goes */
+    HAK_UPKEEP_DUE, /* all that is due */
+    HAK_UPKEEP_ALL, /* everything, due or not */
 };
 
 /* Does what is due at `now_ms`. Caller holds no heap lock. Returns the bytes that went back to the system; 0 also if another thread is
@@ -24,7 +24,7 @@ hak_cold size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
 /* Waits for a thread that is in a step, unless that takes very long: it may be the one that a signal's handler has interrupted. */
 hak_cold void hak__upkeep_await(void);
 
-extern _Atomic uint64_t hak__upkeep_last_ms;   /* when the last step began */
+extern _Atomic uint64_t hak__upkeep_last_ms; /* when the last step began */
 
 hak_cold void hak__upkeep_fork_child(void);
 

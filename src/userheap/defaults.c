@@ -73,6 +73,6 @@ void hak__standards_fork_child(struct hak_heap *mine)
         hak_store(&own->standards, my_own + (hak_load(&hak__uheap_inherited, HAK_RELAXED) == own), HAK_RELAXED);
     }
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
-        if (hak__heap_by_id(id) != mine && hak__heap_by_id(id)->share.standard != NULL)   /* those given back have no memory */
+        if (hak__heap_by_id(id) != mine && hak__heap_by_id(id)->share.standard != NULL) /* those given back have no memory */
             hak__heap_by_id(id)->share.standard = NULL;
 }

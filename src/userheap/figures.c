@@ -28,7 +28,9 @@ static void add_share(struct hak_heap_figures *out, struct hak_heap *share)
 void hak__uheap_figures(struct hak_uheap *own, struct hak_heap_figures *out, bool wait)
 {
     *out = (struct hak_heap_figures){
-        .name = own->name, .serial = own->serial, .limit = hak_load(&own->account.limit, HAK_RELAXED),
+        .name = own->name,
+        .serial = own->serial,
+        .limit = hak_load(&own->account.limit, HAK_RELAXED),
     };
     bool held = !wait ? hak__lock_try(&own->lock) : (hak__lock_acquire(&own->lock), true);
     for (struct hak_heap *share = held ? own->shares : NULL; share != NULL; share = share->share.next)

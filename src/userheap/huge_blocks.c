@@ -20,7 +20,8 @@ static void own_huge_count(struct hak_uheap *own, size_t bytes, bool came)
 static void huge_link(struct hak_uheap *own, const void *p)
 {
     size_t slab = hak__slab_of(p);
-    hak_assert(hak__spans[slab].account == NULL || hak__spans[slab].account == HAK_SPAN_DESTROYED, "a new huge block is no heap's yet");
+    hak_assert(hak__spans[slab].account == NULL || hak__spans[slab].account == HAK_SPAN_DESTROYED,
+               "a new huge block is no heap's yet");
     hak_owner_store(&hak__spans[slab].account, own);
     hak__owned_add(&own->first_huge, slab);
     own_huge_count(own, huge_bytes(p), true);
@@ -30,7 +31,7 @@ static void huge_unlink(struct hak_uheap *own, size_t slab)
 {
     own_huge_count(own, huge_bytes(hak__slab_start(slab)), false);
     hak__owned_remove(&own->first_huge, slab);
-    hak_owner_store(&hak__spans[slab].account, NULL);   /* a free that goes on beside a merge may look */
+    hak_owner_store(&hak__spans[slab].account, NULL); /* a free that goes on beside a merge may look */
 }
 
 void *hak__uheap_huge_alloc(struct hak_uheap *own, size_t n, size_t align, bool *zero)
@@ -83,7 +84,7 @@ void *hak__uheap_huge_resize(struct hak_uheap *own, void *p, size_t n)
     size_t after = huge_bytes(q != NULL ? q : p);
     if (after < taken)
         hak__account_give(&own->account, taken - after);
-    else   /* it has got some room to grow, which is its own even beyond the limit */
+    else /* it has got some room to grow, which is its own even beyond the limit */
         hak_fetch_add(&own->account.used, after - taken, HAK_RELAXED);
     return q;
 }

@@ -16,7 +16,7 @@ enum { REGION_VERSION = 1, REGION_PRESSURE_CALLS = 16, REGION_SHIFT_LEAST = 10 }
 /* --- which regions this process has ------------------------------------------------------------------------------- */
 
 hak_rare_data struct hak_region_row hak__region_rows[HAK_REGIONS_MOST];
-static _Atomic uint32_t region_count;   /* rows that have ever been used */
+static _Atomic uint32_t region_count; /* rows that have ever been used */
 static struct hak_lock regions_lock = HAK_LOCK_INIT(HAK_RANK_OWNS);
 
 /* A heap for which there is no row is found by its handle alone. */
@@ -80,7 +80,8 @@ struct hak_region *hak__region_of(const void *p)
 static uint64_t region_serial(const struct hak_region *region)
 {
     for (uint32_t i = 0; i < hak_load(&region_count, HAK_ACQUIRE); i++)
-        if (hak_load(&hak__region_rows[i].start, HAK_RELAXED) == (uintptr_t)region && hak_load(&hak__region_rows[i].size, HAK_RELAXED) != 0)
+        if (hak_load(&hak__region_rows[i].start, HAK_RELAXED) == (uintptr_t)region
+            && hak_load(&hak__region_rows[i].size, HAK_RELAXED) != 0)
             return hak_load(&hak__region_rows[i].serial, HAK_RELAXED);
     return 0;
 }
@@ -95,7 +96,7 @@ void hak__region_fork_child(void)
         if (hak_load(&hak__region_rows[i].size, HAK_RELAXED) == 0)
             continue;
         if (!region_is_there(region))
-            hak_store(&hak__region_rows[i].size, 0, HAK_RELAXED);   /* a child has one thread: nothing to order */
+            hak_store(&hak__region_rows[i].size, 0, HAK_RELAXED); /* a child has one thread: nothing to order */
         else if ((region->flags & HAK_HEAP_SHARED) == 0)
             hak__robust_orphan(&region->lock);
     }
@@ -179,7 +180,7 @@ int hak__region_new(const struct hak_heap_options *options, struct hak_region **
     if ((options->flags & HAK_HEAP_HARDENED) != 0)
         return ENOTSUP;
     struct hak_region *region = (struct hak_region *)hak_align_up(start, HAK_REGION_ALIGN);
-    region_leave_row(region);   /* of a heap that was here before */
+    region_leave_row(region); /* of a heap that was here before */
     memset(region, 0, sizeof *region);
     region->size = end - (uintptr_t)region;
     region->unit_shift = unit_shift_for(region->size);
@@ -214,7 +215,7 @@ void hak__region_destroy(struct hak_region *region, const char *function)
 {
     struct hak_robust_thread here, *me = region_me(&here);
     region_lock(region, me, function);
-    hak_store(&region->magic, HAK_OWN_GONE, HAK_RELEASE);   /* pairs with the acquire in hak__is_region */
+    hak_store(&region->magic, HAK_OWN_GONE, HAK_RELEASE); /* pairs with the acquire in hak__is_region */
     region_unlock(region, me);
     region_leave_row(region);
 }
@@ -223,7 +224,7 @@ void hak__region_reset(struct hak_region *region, const char *function)
 {
     struct hak_robust_thread here, *me = region_me(&here);
     region_lock(region, me, function);
-    hak_store(&region->frontier, 0, HAK_RELEASE);   /* as in hak__run_set; what follows from it is made anew */
+    hak_store(&region->frontier, 0, HAK_RELEASE); /* as in hak__run_set; what follows from it is made anew */
     hak__region_repair(region);
     region_unlock(region, me);
 }
@@ -353,7 +354,7 @@ static struct hak_region *region_from(uint32_t *i)
 {
     while (*i < hak_load(&region_count, HAK_ACQUIRE)) {
         const struct hak_region_row *row = &hak__region_rows[(*i)++];
-        size_t size = hak_load(&row->size, HAK_ACQUIRE);   /* as in hak__region_of */
+        size_t size = hak_load(&row->size, HAK_ACQUIRE); /* as in hak__region_of */
         struct hak_region *region = (struct hak_region *)hak_load(&row->start, HAK_ACQUIRE);
         if (size != 0 && hak_load(&row->size, HAK_RELAXED) == size && region_is_there(region))
             return region;

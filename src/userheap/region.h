@@ -27,7 +27,7 @@
 
 #define HAK_REGION_LEAST ((size_t)64 << 10)
 #define HAK_REGION_ALIGN 64u                     /* of the handle */
-#define HAK_REGION_ALIVE 0x6b61686e776f0003ull   /* the handle's first word; HAK_OWN_GONE (own.h) when it has ended */
+#define HAK_REGION_ALIVE 0x6b61686e776f0003ull   /* the handle's first word; HAK_OWN_GONE (userheap.h) when it has ended */
 #define HAK_REGION_PAGE ((size_t)4 << 10)        /* what every mapping of a shared region is a multiple of */
 
 enum { HAK_REGION_BINS = 128, HAK_REGION_SLAB_UNITS = 16, HAK_REGION_NAME = 48 };
@@ -36,34 +36,34 @@ enum hak_region_kind { HAK_RUN_NONE, HAK_RUN_FREE, HAK_RUN_SLAB, HAK_RUN_LARGE }
 
 /* The first unit of a run says what it is. Links are numbers of units plus one; 0: none. */
 struct hak_region_unit {
-    _Atomic uint64_t state;   /* units << 16 | class << 8 | enum hak_region_kind */
-    uint32_t next, prev;      /* of a free run: in its bin; of a slab with free blocks: in its class's list */
-    uint32_t free;            /* of a slab: its free blocks */
-    uint32_t before;          /* of a free run's last unit: the run's units; of a slab's first: no free block in words before it */
+    _Atomic uint64_t state; /* units << 16 | class << 8 | enum hak_region_kind */
+    uint32_t next, prev; /* of a free run: in its bin; of a slab with free blocks: in its class's list */
+    uint32_t free; /* of a slab: its free blocks */
+    uint32_t before; /* of a free run's last unit: the run's units; of a slab's first: no free block in words before it */
 };
 
 struct hak_region_class {
-    uint32_t first;           /* slabs with free blocks */
-    uint16_t blocks;          /* in a slab */
-    uint16_t units;           /* of a slab; 0: there are none, its blocks are large */
+    uint32_t first; /* slabs with free blocks */
+    uint16_t blocks; /* in a slab */
+    uint16_t units; /* of a slab; 0: there are none, its blocks are large */
 };
 
 struct hak_region {
     _Atomic uint64_t magic;
-    size_t size;              /* of the region, from here */
-    uint32_t version, flags;  /* HAK_HEAP_... */
+    size_t size; /* of the region, from here */
+    uint32_t version, flags; /* HAK_HEAP_... */
     struct hak_robust lock;
     uint32_t unit_shift, units;
-    size_t begins, bits, first;   /* offsets of the parts */
+    size_t begins, bits, first; /* offsets of the parts */
     _Atomic uint32_t frontier;
-    uint32_t known;           /* units up to which `begins` has been set */
+    uint32_t known; /* units up to which `begins` has been set */
     uint64_t bins_used[HAK_REGION_BINS / 64];
     uint32_t bins[HAK_REGION_BINS];
     struct hak_region_class classes[HAK_CLASSES];
     hak_heap_pressure *pressure;
     void *argument;
     /* Written under the lock, read by statistics without it. */
-    _Atomic uint64_t limit;   /* bytes of units; UINT64_MAX: none */
+    _Atomic uint64_t limit; /* bytes of units; UINT64_MAX: none */
     hak_counter refused, peak_bytes;
     hak_counter slab_units, large_units, large_count, live_blocks, live_bytes;
     char name[HAK_REGION_NAME];
@@ -100,7 +100,7 @@ hak_inline char *hak__region_unit_start(const struct hak_region *region, uint32_
 }
 hak_inline _Atomic uint64_t *hak__region_bits(const struct hak_region *region, uint32_t unit)
 {
-    size_t words_shift = region->unit_shift - 10;   /* a bit for each 16 bytes */
+    size_t words_shift = region->unit_shift - 10; /* a bit for each 16 bytes */
     return (_Atomic uint64_t *)((char *)(uintptr_t)region + region->bits) + ((size_t)unit << words_shift);
 }
 /* A run joins or leaves a list that begins at *first: a bin's, or a class's. */
@@ -126,7 +126,7 @@ void hak__region_bin_add(struct hak_region *region, uint32_t unit, uint32_t unit
 /* The unit at which the run begins that covers this one; looks back `most` units at most. UINT32_MAX: none found. */
 uint32_t hak__run_start(const struct hak_region *region, uint32_t unit, uint32_t most);
 void hak__run_begins(struct hak_region *region, uint32_t unit, bool begins);
-void hak__run_know(struct hak_region *region, uint32_t units);   /* `begins` is set up to there */
+void hak__run_know(struct hak_region *region, uint32_t units); /* `begins` is set up to there */
 
 /* Takes a run whose start is a multiple of `align`, and makes it a large block. UINT32_MAX: there is none. */
 uint32_t hak__run_take(struct hak_region *region, uint32_t units, size_t align);
@@ -141,17 +141,17 @@ void *hak__region_take(struct hak_region *region, size_t align, size_t n);
 
 /* The answer to whether a block begins at p: why_not is NULL if so. */
 struct hak_region_block {
-    uint32_t unit, index, class;   /* class: HAK_CLASSES for a large one */
+    uint32_t unit, index, class; /* class: HAK_CLASSES for a large one */
     size_t size;
     const char *why_not;
-    bool freed;                    /* a block of a slab that is free */
+    bool freed; /* a block of a slab that is free */
 };
 struct hak_region_block hak__region_find(const struct hak_region *region, const void *p);
 void hak__region_give(struct hak_region *region, const struct hak_region_block *block);
 bool hak__region_resize(struct hak_region *region, const struct hak_region_block *block, size_t n);
 int hak__region_visit_blocks(struct hak_region *region, hak_heap_visitor *visit, void *argument);
 uint32_t hak__region_slab_words(const struct hak_region_class *class);
-hak_inline uint64_t hak__region_no_blocks(const struct hak_region_class *class)   /* in the last word: bits beyond the last block */
+hak_inline uint64_t hak__region_no_blocks(const struct hak_region_class *class) /* in the last word: bits beyond the last block */
 {
     return class->blocks % 64 == 0 ? 0 : ~hak_ones64(class->blocks % 64);
 }

@@ -9,7 +9,7 @@ enum { SLAB_BLOCKS_LEAST = 4 };
 static void region_plan_slab(const struct hak_region *region, uint32_t index, struct hak_region_class *out)
 {
     const struct hak_class *class = &hak__classes[index];
-    size_t unit = hak__region_unit_bytes(region), most = (size_t)class->slabs << HAK_SLAB_SHIFT;
+    size_t unit = hak__region_unit_bytes(region), most = (size_t) class->slabs << HAK_SLAB_SHIFT;
     if (class->size > 2 * unit || class->size > HAK_MID_MAX)
         return;
     for (uint32_t units = 1; units <= HAK_REGION_SLAB_UNITS && units * unit <= most; units++) {
@@ -111,7 +111,7 @@ static void *region_slab_take(struct hak_region *region, uint32_t class, uint32_
     uint64_t old = hak_load(&bits[word], HAK_RELAXED);
     uint32_t bit = hak_ctz64(~old), index = word * 64 + bit;
     slab->before = word;
-    hak_store(&bits[word], old | 1ull << bit, HAK_RELEASE);   /* as in hak__run_set */
+    hak_store(&bits[word], old | 1ull << bit, HAK_RELEASE); /* as in hak__run_set */
     if (--slab->free == 0)
         hak__run_unlink(region, &region->classes[class].first, unit);
     hak_count(&region->live_blocks, 1);
@@ -155,7 +155,7 @@ void *hak__region_take(struct hak_region *region, size_t align, size_t n)
         if (hak_likely(unit != UINT32_MAX))
             return region_slab_take(region, class, unit);
     }
-    block = region_large_take(region, align, n);   /* where there is no room for a slab, for one block there may be */
+    block = region_large_take(region, align, n); /* where there is no room for a slab, for one block there may be */
     hak_count(&region->refused, block == NULL);
     return block;
 }
@@ -226,7 +226,7 @@ static void region_slab_give(struct hak_region *region, const struct hak_region_
     _Atomic uint64_t *bits = hak__region_bits(region, block->unit);
     uint32_t word = block->index / 64;
     uint64_t bit = 1ull << block->index % 64;
-    hak_store(&bits[word], hak_load(&bits[word], HAK_RELAXED) & ~bit, HAK_RELEASE);   /* as in hak__run_set */
+    hak_store(&bits[word], hak_load(&bits[word], HAK_RELAXED) & ~bit, HAK_RELEASE); /* as in hak__run_set */
     slab->before = (uint32_t)hak_min(slab->before, word);
     if (slab->free++ == 0) {
         region_end_empty_slab(region, block->class);

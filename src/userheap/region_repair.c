@@ -10,12 +10,9 @@ static bool region_state_is_valid(const struct hak_region *region, uint32_t unit
         return false;
     switch (hak__run_kind(state)) {
     case HAK_RUN_FREE:
-    case HAK_RUN_LARGE:
-        return class == 0;
-    case HAK_RUN_SLAB:
-        return class < HAK_CLASSES && region->classes[class].units == units;
-    default:
-        return false;
+    case HAK_RUN_LARGE: return class == 0;
+    case HAK_RUN_SLAB: return class < HAK_CLASSES && region->classes[class].units == units;
+    default: return false;
     }
 }
 
@@ -48,7 +45,8 @@ static void region_forget_all(struct hak_region *region)
         region->bins_used[word] = 0;
     for (uint32_t class = 0; class < HAK_CLASSES; class++)
         region->classes[class].first = 0;
-    hak_counter *all[] = { &region->slab_units, &region->large_units, &region->large_count, &region->live_blocks, &region->live_bytes };
+    hak_counter *all[] = { &region->slab_units, &region->large_units, &region->large_count, &region->live_blocks,
+                           &region->live_bytes };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         hak_store(all[i], 0, HAK_RELAXED);
 }
@@ -84,7 +82,7 @@ static void region_repair_free(struct hak_region *region, uint32_t unit, uint32_
 {
     hak__run_set(region, unit, hak__run_state(HAK_RUN_FREE, 0, units));
     if (unit + units == hak_load(&region->frontier, HAK_RELAXED)) {
-        hak_store(&region->frontier, unit, HAK_RELEASE);   /* as in hak__run_set */
+        hak_store(&region->frontier, unit, HAK_RELEASE); /* as in hak__run_set */
         return;
     }
     hak__run_begins(region, unit, true);
@@ -158,7 +156,7 @@ static bool region_free_is_valid(const struct hak_region *region, uint32_t unit,
 {
     uint32_t bin = hak__region_bin(units);
     return !after_free && unit + units != hak_load(&region->frontier, HAK_RELAXED) && region->unit[unit + units - 1].before == units
-           && (region->bins_used[bin / 64] >> bin % 64 & 1) != 0 && region_is_linked(region, unit, region->bins[bin]);
+        && (region->bins_used[bin / 64] >> bin % 64 & 1) != 0 && region_is_linked(region, unit, region->bins[bin]);
 }
 
 /* Just the run's first unit says that one begins there. */
@@ -179,8 +177,8 @@ bool hak__region_is_valid(const struct hak_region *region)
         enum hak_region_kind kind = hak__run_kind(state);
         units = hak__run_units(state);
         bool valid = region_begins_are_valid(region, unit, units)
-                     && (kind != HAK_RUN_SLAB || region_slab_is_valid(region, unit, hak__run_class(state)))
-                     && (kind != HAK_RUN_FREE || region_free_is_valid(region, unit, units, after_free));
+                  && (kind != HAK_RUN_SLAB || region_slab_is_valid(region, unit, hak__run_class(state)))
+                  && (kind != HAK_RUN_FREE || region_free_is_valid(region, unit, units, after_free));
         if (!valid)
             return false;
         after_free = kind == HAK_RUN_FREE;

@@ -156,7 +156,7 @@ static uint32_t region_run_extend(struct hak_region *region, uint32_t units, siz
     }
     hak__run_begins(region, start, true);
     hak__run_set(region, start, state);
-    hak_store(&region->frontier, start + units, HAK_RELEASE);   /* as in hak__run_set */
+    hak_store(&region->frontier, start + units, HAK_RELEASE); /* as in hak__run_set */
     return start;
 }
 
@@ -218,7 +218,7 @@ void hak__run_give(struct hak_region *region, uint32_t unit)
     if (before != 0)
         hak__run_begins(region, unit, false);
     if (start + units == hak_load(&region->frontier, HAK_RELAXED)) {
-        hak_store(&region->frontier, start, HAK_RELEASE);   /* as in hak__run_set */
+        hak_store(&region->frontier, start, HAK_RELEASE); /* as in hak__run_set */
         hak__run_begins(region, start, false);
     } else {
         hak__region_bin_add(region, start, units);

@@ -1,4 +1,4 @@
-/* The shares of heaps of one's own: who has them, and how they end. See own.h. */
+/* The shares of user heaps: which thread has each, and how they end. See userheap.h. */
 #include <string.h>
 
 #include "arena/arena.h"
@@ -192,7 +192,8 @@ static bool share_join(struct hak_uheap *own, struct hak_heap *share)
 {
     if (!hak__heap_lock(share))
         return false;
-    hak_assert(hak_peek(&share->own) == NULL && share->share.first_span == 0, "a share that joins a heap is of none, and has no spans");
+    hak_assert(hak_peek(&share->own) == NULL && share->share.first_span == 0,
+               "a share that joins a heap is of none, and has no spans");
     share_clear_bins(share);
     share->share.account = &own->account;
     share->share.next = own->shares;
@@ -344,14 +345,14 @@ static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span,
     hak_count(&share->classes[span->class].span_count, (uint64_t)-1);
     hak_count(&share->counts.slabs, 0 - (uint64_t)slabs);
     hak__account_give(share->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
-    span->free_count = span->frontier;   /* no block is allocated any more */
+    span->free_count = span->frontier; /* no block is allocated any more */
     bool bare = hak__super_is_bare(slab / HAK_SUPER_SLABS), usable = bare || hak__shield_lift_range(hak__slab_start(slab), whole);
     void *bitmaps = hak__span_destroy(span);
     if (end == HAK_SHARE_DESTROYED)
         share_note_destroyed(span);
     if (bitmaps != NULL)
         hak__bitmaps_give(share, bitmaps, bytes);
-    if (!usable)   /* the slabs stay claimed, and nobody's */
+    if (!usable) /* the slabs stay claimed, and nobody's */
         return;
     if (purge && !bare)
         hak__arena_purge_range(hak__slab_start(slab), whole);
@@ -398,7 +399,7 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
     if (hak_unlikely(share->quarantine != NULL))
         hak__quarantine_flush(share, "free");
     hak__assigned_let_go(share);
-    slab = share->share.first_span;   /* what left the quarantine may have ended some */
+    slab = share->share.first_span; /* what left the quarantine may have ended some */
     share->share.first_span = 0;
     share_forget_blocks(share);
     while (slab != 0) {
@@ -456,7 +457,7 @@ static void share_flush_closed(struct hak_heap *share)
         if (share->closed_reasons[class] != 0)
             hak__cache_drain(share, class, UINT32_MAX, "free");
         else
-            share->foreign[class] = true;   /* before a block in it can be */
+            share->foreign[class] = true; /* before a block in it can be */
     }
     hak__large_cache_flush(share);
     hak__outbox_flush(share, "free");

@@ -1,4 +1,4 @@
-/* The life of heaps of one's own: made, validated, emptied, merged, destroyed. See own.h. */
+/* The life of user heaps: made, validated, emptied, merged, destroyed. See userheap.h. */
 #include "userheap/userheap.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ _Atomic bool hak__uheap_any;
 
 static struct hak_lock owns_lock = HAK_LOCK_INIT(HAK_RANK_OWNS);
 _Atomic(struct hak_uheap *) hak__owns_first;
-static struct hak_uheap *owns_gone;   /* those that have ended, the one that did last first */
+static struct hak_uheap *owns_gone; /* those that have ended, the one that did last first */
 static _Atomic uint64_t owns_made;
 
 /* --- beginning -------------------------------------------------------------------------------------------------------- */
@@ -170,7 +170,7 @@ void hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *
     hak__samples_merge(&own->samples);
     struct hak_heap **link = &own->shares, *share;
     while ((share = *link) != NULL) {
-        struct hak_heap *next = share->share.next;   /* of one that is not the heap's any more, nothing is looked at */
+        struct hak_heap *next = share->share.next; /* of one that is not the heap's any more, nothing is looked at */
         if (!hak__heap_lock(share)) {
             link = &share->share.next;
             continue;

@@ -37,21 +37,21 @@ struct hak_uheap {
     struct hak_account account;
     struct hak_samples samples;
     struct hak_lock lock;
-    _Atomic uint32_t standards;        /* threads whose standard heap it is */
-    uint32_t first_huge;               /* its huge blocks: the first one's slab, plus one */
+    _Atomic uint32_t standards; /* threads whose standard heap it is */
+    uint32_t first_huge; /* its huge blocks: the first one's slab, plus one */
     struct hak_heap *shares;
-    _Atomic(struct hak_uheap *) next;    /* in the list of all that there have ever been */
+    _Atomic(struct hak_uheap *) next; /* in the list of all that there have ever been */
     struct hak_uheap *next_gone;
     hak_heap_pressure *pressure;
     void *argument;
-    uint32_t purge;                    /* enum hak_heap_purge */
+    uint32_t purge; /* enum hak_heap_purge */
     uint32_t flags;
     _Atomic uint64_t huge_bytes, huge_count;
     uint64_t serial;
     char name[HAK_OWN_NAME];
 };
 
-/* --- heaps (own.c) --------------------------------------------------------------------------------------------------- */
+/* --- heaps (userheap.c) --------------------------------------------------------------------------------------------------- */
 
 /* A heap without blocks and without shares; NULL: the system refuses. The library has started. */
 struct hak_uheap *hak__uheap_new(const struct hak_heap_options *options);
@@ -75,11 +75,12 @@ struct hak_uheap *hak__uheap_of(const void *p);
 
 /* One after another, in no order; NULL is before the first and after the last. */
 struct hak_uheap *hak__uheap_next(struct hak_uheap *own);
-extern _Atomic bool hak__uheap_any;   /* there has been one */
-extern _Atomic(struct hak_uheap *) hak__owns_first;   /* of all that there have ever been; `next` links them */
+extern _Atomic bool hak__uheap_any; /* there has been one */
+extern _Atomic(struct hak_uheap *) hak__owns_first; /* of all that there have ever been; `next` links them */
 
 /* Asks the program for room: its callback's answer; false: it has none, or the thread is inside of one, which is not called again. */
-hak_cold bool hak__uheap_ask(hak_heap_pressure *callback, struct hak_uheap *heap, size_t used, size_t limit, size_t wanted, void *argument);
+hak_cold bool hak__uheap_ask(hak_heap_pressure *callback, struct hak_uheap *heap, size_t used, size_t limit, size_t wanted,
+                             void *argument);
 
 /* A number for a new heap, also one in a region: 1 is the first that the process has made or attached. */
 uint64_t hak__uheap_serial(void);
@@ -122,13 +123,13 @@ bool hak__share_merge(struct hak_heap *share, struct hak_heap *into);
 hak_inline struct hak_uheap *hak__uheap_of_huge(size_t slab)
 {
     void *own = hak_unlikely(hak_load(&hak__uheap_any, HAK_RELAXED)) ? hak_read_mostly(&hak__spans[slab].account) : NULL;
-    return own == HAK_SPAN_DESTROYED ? NULL : own;   /* a mark from before, when there were spans */
+    return own == HAK_SPAN_DESTROYED ? NULL : own; /* a mark from before, when there were spans */
 }
 
 void *hak__uheap_huge_alloc(struct hak_uheap *own, size_t n, size_t align, bool *zero);
 void hak__uheap_huge_free(struct hak_uheap *own, void *p, const char *function);
 void *hak__uheap_huge_resize(struct hak_uheap *own, void *p, size_t n);
-void hak__uheap_huge_end_all(struct hak_uheap *own, bool keep);   /* frees them, or makes them the process's; own's lock is held */
+void hak__uheap_huge_end_all(struct hak_uheap *own, bool keep); /* frees them, or makes them the process's; own's lock is held */
 
 /* --- a thread's standard heap (standard.c) ------------------------------------------------------------------------------ */
 
@@ -145,4 +146,3 @@ void hak__uheap_inherit(struct hak_heap *mine);
 /* `wait`: for its lock; otherwise, while that is held, the shares are left out. */
 void hak__uheap_figures(struct hak_uheap *own, struct hak_heap_figures *out, bool wait);
 int hak__uheap_visit(struct hak_uheap *own, hak_heap_visitor *visit, void *argument);
-
