@@ -131,19 +131,21 @@ static void resize_and_free(void)
     }
 }
 
+/* The program is not linked with the preloaded library, so these are found when it starts. */
+extern void *hak_heap_new(const void *options) __attribute__((weak));
+extern void *hak_heap_set_default(void *heap) __attribute__((weak));
+extern void *hak_heap_aligned_alloc(void *heap, size_t align, size_t n) __attribute__((weak));
+
 /* A block with guards ends with a page, wherever that lets it begin: not where an alignment is asked for, in whichever heap. */
 static void ask_for_alignment(void)
 {
-    void *(*heap_new)(const void *) = (void *(*)(const void *))dlsym(RTLD_DEFAULT, "hak_heap_new");
-    void *(*set_default)(void *) = (void *(*)(void *))dlsym(RTLD_DEFAULT, "hak_heap_set_default");
-    void *(*heap_aligned)(void *, size_t, size_t) = (void *(*)(void *, size_t, size_t))dlsym(RTLD_DEFAULT, "hak_heap_aligned_alloc");
-    expect(heap_new != NULL && set_default != NULL && heap_aligned != NULL);
-    void *heap = heap_new(NULL);
+    expect(hak_heap_new != NULL && hak_heap_set_default != NULL && hak_heap_aligned_alloc != NULL);
+    void *heap = hak_heap_new(NULL);
     for (size_t i = 0; i < 60000; i++) {
         size_t align = (size_t)32 << i % 8, n = 1 + i * 7919 % 9000;
         if (i % 30000 == 0)
-            set_default(i == 0 ? NULL : heap);
-        char *p = i % 2 ? heap_aligned(heap, align, n) : aligned_alloc(align, n);
+            hak_heap_set_default(i == 0 ? NULL : heap);
+        char *p = i % 2 ? hak_heap_aligned_alloc(heap, align, n) : aligned_alloc(align, n);
         expect(p != NULL && (uintptr_t)p % align == 0);
         memset(p, 1, n);
         free(p);
