@@ -21,6 +21,7 @@ void hak__heap_init(void)
 void hak__heap_list(struct hak_heap *heap, struct hak_span *span)
 {
     hak_assert(span->class < HAK_CLASSES, "a span of a class");
+    hak_assert(!span->listed && span->warm == 0, "a span is listed once");
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_span **head = &heap->classes[span->class].spans, *before = NULL;
     if (*head != NULL && hak__tier_draining(hak__span_slab(span) / HAK_SUPER_SLABS))
@@ -49,6 +50,16 @@ void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span)
     if (span->next != NULL)
         span->next->prev = span->prev;
     span->listed = false;
+}
+
+void hak__heap_unlist_all(struct hak_heap *heap, uint32_t class_index)
+{
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
+    struct hak_heap_class *class = &heap->classes[class_index];
+    for (struct hak_span *span = class->spans; span != NULL; span = span->next)
+        span->listed = span->warm = 0;
+    class->warm_count = 0;
+    hak_owner_store(&class->spans, NULL);
 }
 
 /* --- the warm pool ---------------------------------------------------------------------------------------------------- */

@@ -58,6 +58,9 @@ struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class);
 void hak__heap_list(struct hak_heap *heap, struct hak_span *span);
 void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span);
 
+/* All spans of a class leave the list and the warm pool. */
+void hak__heap_unlist_all(struct hak_heap *heap, uint32_t class);
+
 hak_inline struct hak_span *hak__warm_member(struct hak_heap *heap, uint32_t class, uint32_t place)
 {
     return &hak__spans[heap->warm[class][place]];

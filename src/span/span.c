@@ -229,6 +229,7 @@ enum hak_span_fault hak__span_give_single(struct hak_span *span, const void *blo
 void *hak__span_destroy(struct hak_span *span)
 {
     hak_assert(hak__span_allocated(span) == 0, "a span is destroyed while blocks are allocated");
+    hak_assert(!span->listed && span->warm == 0, "a span has left its heap's lists when it ends");
     if (hak_unlikely(span->reach != REACH_ALL))
         leave_pieces(span);
     if (hak_unlikely(hak_load(&span->shielded, HAK_RELAXED) != 0))

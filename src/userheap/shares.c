@@ -369,7 +369,6 @@ static void share_rewind_span(struct hak_heap *share, struct hak_span *span)
     span->summary = 0;
     span->frontier = span->free_count = 0;
     span->fresh = span->purged = false;
-    span->warm = 0;
     span->keys = HAK_SPAN_KEYS_WHOLE;
     span->changes++;
     span->account = share->share.account;
@@ -384,8 +383,7 @@ static void share_forget_blocks(struct hak_heap *share)
     for (uint32_t class = 0; class < HAK_CLASSES; class++) {
         struct hak_heap_class *of = &share->classes[class];
         hak_count(&of->drained, hak_counted(&of->refilled) - hak_counted(&of->drained) - hak_counted(&of->collected));
-        hak_owner_store(&of->spans, NULL);
-        of->warm_count = 0;
+        hak__heap_unlist_all(share, class);
     }
     share->sources.idle_classes = 0;
     share->sources.home = 0;

@@ -131,6 +131,23 @@ FRESH_TEST(blocks_that_others_freed_bring_a_span_back)
     expect(span_of(*of_span(7))->listed && hak__heap_is_valid(heap));
 }
 
+/* A heap that begins anew drops its lists: no span may think that it is still in one. */
+FRESH_TEST(all_leave_at_once)
+{
+    (void)argument;
+    struct hak_heap *heap = full_heap(NULL);
+    for (uint32_t i = 0; i < SPANS; i++)
+        give_all(heap, of_span(i), BATCH);
+    expect_eq(class_64(heap)->warm_count, HAK_WARM_MAX);
+    hak__heap_unlist_all(heap, CLASS_64);
+    expect(class_64(heap)->spans == NULL && class_64(heap)->warm_count == 0);
+    for (uint32_t i = 0; i < SPANS; i++)
+        expect(!span_of(*of_span(i))->listed && span_of(*of_span(i))->warm == 0);
+    for (uint32_t i = 0; i < SPANS; i++)
+        give_all(heap, of_span(i) + BATCH, BATCH);
+    expect_eq(class_64(heap)->warm_count, HAK_WARM_MAX);
+}
+
 FRESH_TEST(spans_that_end_leave)
 {
     (void)argument;
@@ -296,6 +313,7 @@ int main(void)
         cmocka_unit_test(too_few_blocks_are_not_good),
         cmocka_unit_test(blocks_that_are_drained_bring_a_span_back),
         cmocka_unit_test(blocks_that_others_freed_bring_a_span_back),
+        cmocka_unit_test(all_leave_at_once),
         cmocka_unit_test(spans_that_end_leave),
         cmocka_unit_test(adopted_spans_leave),
         cmocka_unit_test(prefill_by_one),
