@@ -455,6 +455,7 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
 
 void hak__cache_park(struct hak_heap *heap)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     if ((heap->mode & HAK_MODE_POLLING) != 0)
         hak__cache_set_polling(heap, false);
     hak_store(&heap->polling.idle_bytes, 0, HAK_RELAXED);
@@ -479,6 +480,7 @@ static void join_process(struct hak_heap *heap)
 
 void hak__cache_unpark(struct hak_heap *heap)
 {
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     if (!heap->budget.in_process)
         join_process(heap);
 }

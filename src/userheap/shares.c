@@ -262,6 +262,16 @@ static void share_leave_oldest(struct hak_heap *mine)
     share_detach(mine, share);
 }
 
+/* A thread takes the share into use: its bins count against the process's budget again. They may have to shrink, which moves slots that
+ * a sweeper may be reading. A share that a child has had to give up stays as it is: the caller cannot lock it either. */
+static void share_unpark(struct hak_heap *share)
+{
+    if (share->budget.in_process || !hak__heap_lock(share))
+        return;
+    hak__cache_unpark(share);
+    hak__heap_unlock(share);
+}
+
 struct hak_heap *hak__uheap_attach(struct hak_heap *mine, struct hak_uheap *own, const char *function)
 {
     hak__uheap_expect(own, function);
@@ -278,8 +288,7 @@ struct hak_heap *hak__uheap_attach(struct hak_heap *mine, struct hak_uheap *own,
         hak__lock_release(&own->lock);
         if (share == NULL)
             return NULL;
-        if (!share->budget.in_process)
-            hak__cache_unpark(share);
+        share_unpark(share);
     }
     share_put_first(mine, share);
     share_leave_oldest(mine);
