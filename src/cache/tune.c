@@ -256,6 +256,7 @@ static bool bin_resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
     struct hak_bin *bin = hak__heap_bin(heap, index);
     uint32_t held = (uint32_t)(bin->top - class->bottom), old = class->capacity;
     hak_assert(held <= capacity, "a bin fits its new area");
+    hak_assert(!hak__is_large(index), "large bins keep their capacity");
     if (capacity > SLOTS_LEAST || old > SLOTS_LEAST) {
         void **bottom = slots_take(heap, capacity), **former = class->bottom;
         if (bottom == NULL)

@@ -62,6 +62,7 @@ static hak_cold void report_twice(const struct hak_span *span, uint32_t index, c
 void hak__remote_publish(struct hak_span *span, uint32_t word, uint64_t bits, const char *function)
 {
     hak_assert(span->slabs != 0, "a span has been there");
+    hak_assert(bits != 0, "a block has been freed");
     uint64_t twice = hak__span_set_remote(span, word, bits);
     if (hak_unlikely(twice != 0))
         report_twice(span, word * 64 + hak_ctz64(twice), function);

@@ -164,6 +164,15 @@ static hak_cold void leave_pieces(struct hak_span *span)
         span[i].reach = gone ? 0 : (uint32_t)hak_min(reach - at, HAK_SLAB_SIZE);
 }
 
+/* For an assertion. */
+static bool are_unowned(size_t slab, uint32_t slabs)
+{
+    bool unowned = true;
+    for (uint32_t i = 0; i < slabs; i++)
+        unowned &= hak__owner_at(slab + i) == 0;
+    return unowned;
+}
+
 struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_index, uint32_t owner, void *bitmaps, bool fresh)
 {
     const struct hak_class *class = &hak__classes[class_index];
@@ -171,6 +180,7 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     size_t bytes = hak__span_bitmap_bytes(class);
     hak_assert(slabs != 0 && slab % HAK_SUPER_SLABS + slabs <= HAK_SUPER_SLABS, "a span lies in one SuperSlab");
     hak_assert(owner != 0, "a span has an owner");
+    hak_assert(are_unowned(slab, slabs), "no span stands there");
     hak_assert(bytes == 0 || bitmaps != NULL, "a span of many blocks has bitmaps elsewhere");
     hak_assert(hak_load(&span->shielded, HAK_RELAXED) == 0, "memory comes back into use with its rights");
     span->free = bytes != 0 ? bitmaps : &span->only_word;

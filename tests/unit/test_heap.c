@@ -49,6 +49,13 @@ static void publish(const void *block)
     hak__remote_publish(span, index / 64, 1ull << index % 64, "free");
 }
 
+/* A late publisher: it has set its bit, the owner has collected that by another publisher's mark, and only now it queues the span. */
+static void queue_late(struct hak_span *span)
+{
+    hak__remote_publish(span, 0, 1, "free");
+    atomic_store(&span->remote[0], 0);
+}
+
 /* --- taking and giving -------------------------------------------------------------------------------------------- */
 
 FRESH_TEST(new_heaps)
@@ -372,8 +379,7 @@ FRESH_TEST(queued_once)
     expect_eq(received, 1);
 }
 
-/* The late publisher: it has set its bits, the owner has collected them by another publisher's mark and ended the span,
- * and only now the late one queues the span. The span has no owner: nothing may come of it. */
+/* The owner has ended the span before the late publisher queues it. It has no owner: nothing may come of it. */
 FRESH_TEST(a_span_that_has_ended_is_dropped)
 {
     (void)argument;
@@ -382,7 +388,7 @@ FRESH_TEST(a_span_that_has_ended_is_dropped)
     struct hak_span *span = span_of(blocks[0]);
     give_all(heap, blocks, 1);
     expect_eq(atomic_load(&span->owner), 0);
-    hak__remote_publish(span, 0, 0, "free");   /* the queueing without a bit */
+    queue_late(span);
     expect_eq(atomic_load(&span->queued), 0);
     expect(atomic_load(&heap->pending) == NULL);
 }
@@ -396,7 +402,7 @@ FRESH_TEST(a_span_of_another_owner_is_forwarded)
     uint32_t two = 2 * hak__classes[CLASS_64].blocks;
     take_all(a, CLASS_64, blocks, two);
     struct hak_span *span = span_of(hak__super_start(0));
-    hak__remote_publish(span, 0, 0, "free");   /* on a's stack, with no bit yet */
+    queue_late(span);                          /* on a's stack */
     for (int round = 0; round < 2; round++)    /* the other span is listed by then, so this one ends */
         for (uint32_t i = 0; i < two; i++)
             if ((span_of(blocks[i]) == span) == (round == 1))
@@ -554,7 +560,7 @@ FRESH_TEST(spans_of_one_block_are_never_queued)
     (void)argument;
     struct hak_heap *owner = start();
     take_all(owner, CLASS_LARGE, blocks, 1);
-    hak__remote_publish(span_of(blocks[0]), 0, 0, "free");   /* a late publisher of the span before it */
+    queue_late(span_of(blocks[0]));   /* a publisher of the span before it */
     expect(atomic_load(&owner->pending) == NULL);
     expect_eq(atomic_load(&span_of(blocks[0])->queued), 0);
     hak__heap_end_foreign(NULL, blocks[0], hak__owner_of(blocks[0]), "free");
