@@ -80,8 +80,8 @@ hak_inline void hak__heap_unlock(struct hak_heap *heap)
     hak_store(&heap->lock, HAK_LOCK_FREE, HAK_RELEASE);
 }
 
-/* Whether the caller may touch what the lock protects, for assertions. Tests of single layers have heaps that no thread shares, and
- * lock none. */
+/* Whether the caller may touch what the lock protects, for assertions. They act once the library has started: tests of single layers, in
+ * which it has not, have heaps that no other thread knows, and lock few. */
 extern bool hak__heaps_are_shared;
 hak_inline bool hak__heap_is_mine(const struct hak_heap *heap)
 {

@@ -154,7 +154,6 @@ static inline CHECK_UNUSED void fuzz_expect_valid(void)
     struct arena_figures figures;
     arena_figures(&figures);
     expect(hak__start());   /* draws in init.c, too, where a target needs nothing else of it */
-    hak__heaps_are_shared = false;   /* this thread alone calls the layers, and locks nothing */
     expect(hak__arena_is_valid());
     expect_eq(fake.mapped, figures.mapped + figures.meta);
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
@@ -171,10 +170,14 @@ static inline CHECK_UNUSED void fuzz_expect_empty(void)
     static struct hak_stats totals;
     struct hak_huge_figures huge;
     hak_collect();
-    hak__heaps_are_shared = false;   /* as in fuzz_expect_valid */
-    for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
-        if (fuzz_heap_exists(id))
-            hak__heap_collect(hak__heap_by_id(id));
+    for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
+        struct hak_heap *heap = hak__heap_by_id(id);
+        if (!fuzz_heap_exists(id))
+            continue;
+        expect(hak__heap_try_lock(heap, HAK_SWEEPER));
+        hak__heap_collect(heap);
+        hak__heap_unlock(heap);
+    }
     fuzz_expect_valid();
     hak__snapshot(&totals);
     for (uint32_t c = 0; c < HAK_CLASSES; c++)

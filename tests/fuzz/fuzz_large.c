@@ -72,7 +72,8 @@ static void resize(struct fuzz_input *in, struct slot *slot)
     uint32_t wanted = FIRST + fuzz_byte(in) % (HAK_CLASSES - FIRST);
     if (slot->class < FIRST)
         return;
-    bool done = hak__large_resize_owner(heaps[slot->heap], slot->block, wanted);
+    bool entered = heap_enter(heaps[slot->heap]), done = hak__large_resize_owner(heaps[slot->heap], slot->block, wanted);
+    heap_leave(heaps[slot->heap], entered);
     if (!done) {
         expect_slot(slot, slot->n);
         return;
@@ -96,21 +97,14 @@ static void give(struct slot *slot, bool remote)
     slot->block = NULL;
 }
 
-static void collect(struct hak_heap *heap)
-{
-    hak__outbox_flush(heap, "free");
-    hak__heap_collect(heap);
-}
-
 static void step(struct fuzz_input *in)
 {
-    hak__heaps_are_shared = false;   /* this thread alone calls the layers, and locks nothing */
     uint8_t what = fuzz_byte(in);
     struct slot *slot = &slots[fuzz_byte(in) % SLOTS];
     switch (what % 8) {
     case 0: fuzz_weather(in); break;
-    case 1: collect(heaps[what / 8 % HEAPS]); break;
-    case 2: hak__cache_flush(heaps[what / 8 % HEAPS]); break;
+    case 1: heap_collect(heaps[what / 8 % HEAPS]); break;
+    case 2: heap_flush(heaps[what / 8 % HEAPS]); break;
     case 3:
     case 4:
     case 5: slot->block != NULL ? resize(in, slot) : take(in, slot); break;
@@ -127,14 +121,13 @@ void fuzz_one(struct fuzz_input *in)
         fuzz_expect_valid();
     }
     fuzz_fair();
-    hak__heaps_are_shared = false;
     for (unsigned i = 0; i < SLOTS; i++)
         if (slots[i].block != NULL)
             give(&slots[i], i % 2 == 0);
     for (unsigned round = 0; round < 2; round++)
         for (unsigned i = 0; i < HEAPS; i++) {
-            collect(heaps[i]);
-            hak__cache_flush(heaps[i]);
+            heap_collect(heaps[i]);
+            heap_flush(heaps[i]);
         }
     for (uint32_t c = 0; c < HAK_CLASSES; c++)
         expect_eq(heap_live(heaps[0], c) + heap_live(heaps[1], c), 0);

@@ -29,23 +29,45 @@ static inline CHECK_UNUSED struct hak_heap *heap_open(uint32_t mode)
     return heap;
 }
 
+/* Locks a heap as slow paths do; true if the caller has to unlock it, because it had not locked it before. A test plays several threads
+ * in one and may hold another heap, so the order of locks is not asked. */
+static inline CHECK_UNUSED bool heap_enter(struct hak_heap *heap)
+{
+    if (hak__lock_word_is_mine(&heap->lock))
+        return false;
+    for (unsigned tries = 0; !hak__heap_try_lock(heap, HAK_OWNER); tries++)
+        hak__yield(tries);
+    return true;
+}
+static inline CHECK_UNUSED void heap_leave(struct hak_heap *heap, bool entered)
+{
+    if (entered)
+        hak__heap_unlock(heap);
+}
+
 /* One block, as malloc takes it: a pop, else a refill. */
 static inline CHECK_UNUSED void *heap_malloc(struct hak_heap *heap, uint32_t class)
 {
     void *block = hak__cache_pop(&heap->bins[class]);
-    hak__heaps_are_shared = false;   /* also if the library has started meanwhile: this thread locks nothing */
     if (block != NULL)
         return block;
-    return hak__is_large(class) ? hak__large_cache_refill(heap, class) : hak__cache_refill(heap, class);
+    bool entered = heap_enter(heap);
+    block = hak__is_large(class) ? hak__large_cache_refill(heap, class) : hak__cache_refill(heap, class);
+    heap_leave(heap, entered);
+    return block;
 }
 
 /* A free by the owner: a push, else an overflow. */
 static inline CHECK_UNUSED void heap_free(struct hak_heap *heap, uint32_t class, void *block)
 {
+    if (!hak__is_large(class) && hak__cache_push(&heap->bins[class], block))
+        return;
+    bool entered = heap_enter(heap);
     if (hak__is_large(class))
         hak__large_cache_push(heap, class, block, "free");
-    else if (!hak__cache_push(&heap->bins[class], block))
+    else
         hak__cache_overflow(heap, class, block, "free");
+    heap_leave(heap, entered);
 }
 
 /* A free by another heap's owner who has no use for the block, which the program has used. */
@@ -53,8 +75,26 @@ static inline CHECK_UNUSED void heap_free_remote(struct hak_heap *heap, void *bl
 {
     if ((uintptr_t)block % HAK_ALIGN == 0)
         hak__mark_live(block);
-    if (!hak__outbox_add(heap, block))
-        hak__outbox_add_slow(heap, block, hak__owner_of(block), "free");
+    if (hak__outbox_add(heap, block))
+        return;
+    bool entered = heap_enter(heap);
+    hak__outbox_add_slow(heap, block, hak__owner_of(block), "free");
+    heap_leave(heap, entered);
+}
+
+/* Takes in what other heaps have freed, and what this heap has freed of theirs goes out; empties the bins. */
+static inline CHECK_UNUSED void heap_collect(struct hak_heap *heap)
+{
+    bool entered = heap_enter(heap);
+    hak__outbox_flush(heap, "free");
+    hak__heap_collect(heap);
+    heap_leave(heap, entered);
+}
+static inline CHECK_UNUSED void heap_flush(struct hak_heap *heap)
+{
+    bool entered = heap_enter(heap);
+    hak__cache_flush(heap);
+    heap_leave(heap, entered);
 }
 
 /* A free by another heap's owner who may have use for it. */

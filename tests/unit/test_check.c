@@ -21,7 +21,6 @@ static struct hak_heap *fill(void)
         hak_free(blocks[i]);
     expect(hak_malloc(5 << 20) != NULL);
     expect(hak_check_heap());
-    hak__heaps_are_shared = false;   /* this thread alone calls the layers, and locks nothing */
     return hak__heap_current();
 }
 
@@ -39,7 +38,7 @@ FRESH_TEST(damaged_spans)
 {
     (void)argument;
     struct hak_heap *heap = fill();
-    hak__cache_flush(heap);
+    heap_flush(heap);
     struct hak_span *span = span_of(blocks[1]);
     expect_op(span->free_count, >, 0);
     span->free_count++;
@@ -108,7 +107,7 @@ FRESH_TEST(damaged_lists)
 {
     (void)argument;
     struct hak_heap *heap = fill();
-    hak__cache_flush(heap);
+    heap_flush(heap);
     struct hak_span *span = heap->classes[hak__class_of(100)].spans;
     expect(span != NULL && span->prev == NULL);
     span->prev = span;
@@ -160,7 +159,7 @@ static void damage_and_go_on(void *argument)
     (void)argument;
     hak__options_read_from("check:8", NULL);
     struct hak_heap *heap = fill();
-    hak__cache_flush(heap);
+    heap_flush(heap);
     span_of(blocks[1])->free_count++;
     for (unsigned i = 0; i < 5000; i++)
         hak_malloc(3000);
