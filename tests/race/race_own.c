@@ -82,8 +82,15 @@ bool hak__shield_lift_range_slow(uintptr_t start, size_t bytes) { return start !
 
 uint32_t hak__cache_mode(void) { return 0; }
 void hak__cache_open(struct hak_heap *heap, uint32_t mode) { (void)heap, (void)mode; }
-void hak__cache_park(struct hak_heap *heap) { heap->budget.in_process = false; }
-void hak__cache_unpark(struct hak_heap *heap) { heap->budget.in_process = true; }
+
+/* Slots may move meanwhile. */
+static void count_in_process(struct hak_heap *heap, bool in)
+{
+    EXPLORE_EXPECT(hak__lock_word_is_mine(&heap->lock), "the heap is locked while its bins join or leave the process's sum");
+    heap->budget.in_process = in;
+}
+void hak__cache_park(struct hak_heap *heap) { count_in_process(heap, false); }
+void hak__cache_unpark(struct hak_heap *heap) { count_in_process(heap, true); }
 void hak__cache_redirect(struct hak_heap *heap, bool away)
 {
     heap->mode = away ? heap->mode | HAK_MODE_REDIRECTED : heap->mode & ~(uint32_t)HAK_MODE_REDIRECTED;
