@@ -14,7 +14,7 @@
 #include "os/os.h"
 #include "span/shield.h"
 
-/* EXTENT, EXTENT_BLOCKS: a frontier moves by so many bytes, and at least this many blocks. MAPPINGS_PER_SPLIT: the share of the
+/* EXTENT, EXTENT_BLOCKS: the bytes by which a frontier moves, and the least number of blocks. MAPPINGS_PER_SPLIT: the share of the
  * allowed mappings that guards may split off. */
 enum { EXTENT = 16 << 10, EXTENT_BLOCKS = 8, MAPPINGS_PER_SPLIT = 8, PAGES_ASKED = 512, PAGES_CLEARED = 16, GATE_TRIES = 100 };
 
