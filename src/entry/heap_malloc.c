@@ -90,8 +90,8 @@ static void *take_of(struct hak_heap *mine, struct hak_uheap *own, uint32_t clas
                                                     : take_attached(mine, own, class, n, NULL, function);
 }
 
-/* After `refused` refusals by the limit, unless it has changed since: returns the heap's cached memory, then asks the program.
- * Returns whether to retry. */
+/* Returns whether to retry. If the account still counts `refused` refusals, the system refused: frees memory once. Otherwise the
+ * limit did: returns the heap's cached memory, then asks the program. */
 static hak_cold bool own_relieve(struct hak_uheap *own, struct hak_heap *mine, uint64_t refused, size_t want, unsigned tries)
 {
     if (hak_load(&own->account.refused, HAK_RELAXED) == refused) {

@@ -63,7 +63,7 @@ static void sampled_check_size(const void *p, size_t align, size_t n, const char
     hak__check_class_size(p, hak__class_of(sampled_usable(p, function)), align, n, function);
 }
 
-/* A guarded block ends exactly at its size. */
+/* A guarded block must end exactly where the request does. */
 static bool sampled_stays(const void *p, size_t have, size_t n)
 {
     return hak__sample_has(p) ? have == n : hak__size_stays(have, n);

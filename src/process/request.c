@@ -73,7 +73,7 @@ static void flush_most(struct hak_heap *heap)
     hak__cache_take_up(heap); /* the blocks are still this thread's */
 }
 
-/* Only a part of what is mapped can be released, and a little memory does not help a long request. */
+/* Only a part of what is mapped can be released: too little for a request RELIEF_SHARE times as long. */
 enum { RELIEF_SHARE = 16, RELIEF_TURNS = 32, RELIEF_MS = 100 };
 
 /* Changes when this thread has released memory, or any other has in larger steps. */

@@ -27,14 +27,14 @@ struct hak_profile {
     _Atomic uint32_t request; /* enum hak_profile_request; 0 again once answered */
     _Atomic uint32_t answered; /* answered requests so far */
     _Atomic uint32_t result; /* 0, or the last request's errno code */
-    uint32_t signal; /* makes the process answer at once; 0: only slow paths poll */
+    uint32_t signal; /* the signal that makes the process answer at once; 0: only slow paths poll */
     _Atomic uint64_t interval; /* mean bytes between samples */
     char path[HAK_PROFILE_PATH]; /* where a requested dump goes */
     uintptr_t places; /* the range of sampled blocks up to the mid classes */
     size_t places_bytes;
     _Atomic uint64_t samples, missed; /* missed: no place, or no room for a stack */
     _Atomic uint64_t dumps;
-    uint32_t malloc_counts; /* malloc counts down its requests; 0: no, or a requester leads malloc to poll */
+    uint32_t malloc_counts; /* malloc counts its requests down; 0: no, or an outside requester makes it poll instead */
 };
 extern struct hak_profile hak__profile;
 

@@ -52,7 +52,7 @@ static void region_slab_end(struct hak_region *region, uint32_t class, uint32_t 
     hak__run_give(region, unit);
 }
 
-/* Ends an empty slab unless it is alone in its class's list. Returns whether it ended one. */
+/* Ends the class's empty slab, which stays otherwise as long as it is alone in the list; returns whether there was one. */
 static bool region_end_empty_slab(struct hak_region *region, uint32_t class)
 {
     uint32_t first = region->classes[class].first;
