@@ -1,7 +1,7 @@
-/* Atomics: the only file that names the compiler's builtins. Every call states its order; every caller says in a
- * comment which edge it pairs with; docs/concurrency.md has them all. HAK_RACE_POINT is where the schedule-exploring
- * tests take control, told which function is about to do what: in the library it is nothing. Plain counters that only
- * their owner writes but others may read are "shared plain": relaxed load and store, never a read-modify-write. */
+/* Atomics: the only file that names the compiler's builtins. Every call states its order; every caller says in a comment which edge
+ * it pairs with; docs/concurrency.md lists them all. HAK_RACE_POINT hands control to the schedule-exploring tests and names the
+ * function and its operation; in the library it is empty. Plain counters that only their owner writes but others may read are
+ * "shared plain": relaxed load and store, never a read-modify-write. */
 #pragma once
 
 #include <stdatomic.h>
@@ -47,7 +47,7 @@ hak_inline uint64_t hak_counted(const hak_counter *c) { return atomic_load_expli
 /* A plain word of one owner that others may look at: the owner reads it plainly and stores it so that no thread sees a
  * torn or early value. Compiles to one ordinary store on x86-64, to a store-release on aarch64. */
 #define hak_owner_store(p, v) (HAK_RACE_POINT("owner_store"), __atomic_store_n((p), (v), __ATOMIC_RELEASE))
-/* The same for a word that no thread reads before a later hak_owner_store publishes it: in no order. */
+/* The same, relaxed, for a word that no thread reads before a later hak_owner_store publishes it. */
 #define hak_slot_store(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
 #define hak_peek(p) (HAK_RACE_POINT("peek"), __atomic_load_n((p), __ATOMIC_ACQUIRE))
 

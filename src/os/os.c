@@ -5,7 +5,7 @@
 const struct hak_os *hak__os = &hak__os_linux;
 #endif
 
-/* On a line apart from words that fast paths only read. */
+/* On a cache line apart from words that fast paths only read. */
 hak_line_aligned _Atomic uint64_t hak__os_calls[HAK_OS_CALLS];
 _Atomic uint64_t hak__os_failures;
 
