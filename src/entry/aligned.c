@@ -3,16 +3,16 @@
 #include <errno.h>
 #include <string.h>
 
-#include "process/alloc.h"
 #include "base/bits.h"
 #include "cache/cache.h"
+#include "entry/pop.h"
 #include "hakmem.h"
 #include "kinds/kind.h"
-#include "entry/pop.h"
-#include "profile/profile.h"
+#include "process/alloc.h"
 #include "process/request.h"
-#include "span/shield.h"
 #include "process/start.h"
+#include "profile/profile.h"
+#include "span/shield.h"
 
 /* While a profile counts: counts the requested bytes, not the class's. */
 static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)

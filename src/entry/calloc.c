@@ -3,13 +3,13 @@
  * were used before (huge/huge.c). */
 #include <string.h>
 
-#include "process/alloc.h"
 #include "hakmem.h"
 #include "kinds/kind.h"
-#include "profile/profile.h"
+#include "process/alloc.h"
 #include "process/request.h"
-#include "sample/sample.h"
 #include "process/start.h"
+#include "profile/profile.h"
+#include "sample/sample.h"
 
 static hak_noinline void *calloc_above_tiny(size_t n)
 {

@@ -4,14 +4,14 @@
 
 #include "diag/options.h"
 #include "diag/report.h"
+#include "entry/pop.h"
 #include "hakmem.h"
-#include "process/heap_slow.h"
 #include "kinds/kind.h"
 #include "kinds/region.h"
-#include "entry/pop.h"
+#include "process/heap_slow.h"
 #include "process/request.h"
-#include "span/hardened.h"
 #include "process/start.h"
+#include "span/hardened.h"
 #include "stats/stats.h"
 
 /* --- life -------------------------------------------------------------------------------------------------------------- */

@@ -1,14 +1,14 @@
 /* The slow half of malloc: the bin is empty, or closed for a reason that decides where the block comes from. Called by malloc.c. */
 #include "entry/malloc_slow.h"
 
-#include "process/alloc.h"
 #include "cache/large_cache.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
-#include "profile/profile.h"
+#include "process/alloc.h"
 #include "process/request.h"
-#include "sample/sample.h"
 #include "process/start.h"
+#include "profile/profile.h"
+#include "sample/sample.h"
 #include "upkeep/polling.h"
 
 enum { CALLS_PER_HUGE = 8 };

@@ -7,14 +7,14 @@
 #include <string.h>
 
 #include "arena/arena.h"
-#include "entry/cxx.h"
 #include "diag/report.h"
+#include "entry/cxx.h"
+#include "entry/malloc_slow.h"
+#include "entry/pop.h"
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
-#include "entry/malloc_slow.h"
 #include "os/loaded.h"
-#include "entry/pop.h"
 #include "stats/stats.h"
 
 /* --- the C library's names ------------------------------------------------------------------------------------- */

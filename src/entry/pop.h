@@ -3,8 +3,8 @@
 #pragma once
 
 #include "base/bits.h"
-#include "size/size.h"
 #include "process/thread.h"
+#include "size/size.h"
 
 hak_inline void *hak__pop_from(struct hak_heap *heap, struct hak_class_offset offset)
 {

@@ -6,10 +6,10 @@
 
 #include "base/assert.h"
 #include "hakmem.h"
-#include "process/heap_slow.h"
 #include "kinds/kind.h"
-#include "profile/profile.h"
+#include "process/heap_slow.h"
 #include "process/request.h"
+#include "profile/profile.h"
 #include "sample/sample.h"
 
 /* --- moving ---------------------------------------------------------------------------------------------------------------- */

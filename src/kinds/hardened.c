@@ -3,7 +3,6 @@
  * in quarantine. Called by malloc_slow.c, calloc.c and aligned.c. */
 #include <errno.h>
 
-#include "process/alloc.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "base/forked.h"
@@ -13,17 +12,18 @@
 #include "guard/check.h"
 #include "harden/harden.h"
 #include "harden/zero_size.h"
-#include "process/heap_slow.h"
 #include "kinds/kind.h"
-#include "userheap/userheap.h"
-#include "profile/profile.h"
+#include "process/alloc.h"
+#include "process/heap_slow.h"
 #include "process/request.h"
+#include "process/thread.h"
+#include "profile/profile.h"
 #include "sample/sample.h"
 #include "span/shield.h"
-#include "process/thread.h"
 #include "trace/trace.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
+#include "userheap/userheap.h"
 
 enum { CALLS_PER_UPKEEP = 256 };
 

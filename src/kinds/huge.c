@@ -9,9 +9,9 @@
 #include "diag/latency.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
-#include "userheap/userheap.h"
-#include "profile/profile.h"
 #include "process/request.h"
+#include "profile/profile.h"
+#include "userheap/userheap.h"
 
 /* --- free ------------------------------------------------------------------------------------------------------------------ */
 

@@ -9,9 +9,9 @@
 #include "guard/check.h"
 #include "guard/exact.h"
 #include "kinds/kind.h"
+#include "process/thread.h"
 #include "profile/profile.h"
 #include "span/shield.h"
-#include "process/thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 

@@ -2,8 +2,8 @@
  * heap_api.c. */
 #pragma once
 
-#include "userheap/userheap.h"
 #include "userheap/region.h"
+#include "userheap/userheap.h"
 
 hak_inline struct hak_region *hak__region_handle(struct hak_uheap *heap) { return (struct hak_region *)(void *)heap; }
 

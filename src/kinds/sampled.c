@@ -6,8 +6,8 @@
 #include "base/text.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
-#include "userheap/userheap.h"
 #include "trace/frames.h"
+#include "userheap/userheap.h"
 
 static bool sampled_has(const void *p) { return hak__sample_has(p) || hak__profile_has(p); }
 

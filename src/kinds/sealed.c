@@ -7,8 +7,8 @@
 #include "harden/harden.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
-#include "userheap/userheap.h"
 #include "span/shield.h"
+#include "userheap/userheap.h"
 
 static void sealed_free(void *p, uint32_t word, const char *function)
 {

@@ -9,12 +9,12 @@
 #include "guard/exact.h"
 #include "harden/harden.h"
 #include "kinds/kind.h"
-#include "userheap/userheap.h"
+#include "process/thread.h"
 #include "profile/profile.h"
 #include "span/shield.h"
-#include "process/thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
+#include "userheap/userheap.h"
 
 /* The caller has locked the share, and the block is its own. */
 static void share_give(struct hak_heap *share, void *p, uint32_t word, bool mine, const char *function)

@@ -4,11 +4,11 @@
 #include "arena/limit.h"
 #include "guard/check.h"
 #include "guard/exact.h"
-#include "process/heap_slow.h"
 #include "huge/huge.h"
+#include "process/heap_slow.h"
 #include "process/request.h"
-#include "span/hardened.h"
 #include "process/start.h"
+#include "span/hardened.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 

@@ -9,9 +9,9 @@
 #include "base/forked.h"
 #include "base/syscall.h"
 #include "guard/check.h"
-#include "userheap/region.h"
 #include "process/thread.h"
 #include "upkeep/step.h"
+#include "userheap/region.h"
 
 static struct hak_lock *held_while_starting;
 

@@ -7,13 +7,13 @@
 #include "cache/cache.h"
 #include "cache/tune.h"
 #include "os/os.h"
-#include "userheap/userheap.h"
+#include "process/start.h"
 #include "profile/profile.h"
 #include "span/hardened.h"
-#include "process/start.h"
 #include "upkeep/background.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
+#include "userheap/userheap.h"
 
 /* Counts the huge blocks that the first thread freed before it had a heap. */
 static hak_noinline void note_freed_before(struct hak_heap *heap)

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "base/forked.h"
-#include "userheap/userheap.h"
 #include "process/thread.h"
+#include "userheap/userheap.h"
 
 /* The calling thread's heap; starts the library and attaches a heap if necessary. NULL if the thread has returned its heap
  * (hak__thread_has_exited) or the system refuses memory. */

@@ -4,16 +4,16 @@
 #include "arena/meta.h"
 #include "arena/runs.h"
 #include "base/forked.h"
-#include "base/lock.h"
 #include "base/limits.h"
+#include "base/lock.h"
 #include "diag/options.h"
-#include "process/fork.h"
 #include "harden/zero_size.h"
 #include "heap/spans.h"
 #include "os/os.h"
+#include "process/fork.h"
+#include "process/thread.h"
 #include "span/hardened.h"
 #include "stats/stats.h"
-#include "process/thread.h"
 
 static struct hak_lock start_lock = HAK_LOCK_INIT(HAK_RANK_INIT);
 static _Atomic bool started;

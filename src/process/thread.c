@@ -16,11 +16,11 @@
 #include "diag/options.h"
 #include "guard/check.h"
 #include "heap/heap.h"
-#include "userheap/userheap.h"
 #include "span/hardened.h"
 #include "upkeep/background.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
+#include "userheap/userheap.h"
 
 /* The sentinel of a thread whose heap was parked: a copy of the other one. The first thread to end makes it, so a process
  * without such threads pays nothing. */

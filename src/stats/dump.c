@@ -12,8 +12,8 @@
 #include "diag/emitter.h"
 #include "diag/options.h"
 #include "diag/report.h"
-#include "userheap/userheap.h"
 #include "userheap/region.h"
+#include "userheap/userheap.h"
 
 enum figure_type { FIGURE_COUNTER, FIGURE_GAUGE };
 enum figure_unit { FIGURE_NONE, FIGURE_BYTES };

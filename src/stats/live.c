@@ -16,13 +16,13 @@
 #include "harden/zero_size.h"
 #include "huge/huge.h"
 #include "os/os.h"
-#include "userheap/userheap.h"
-#include "userheap/region.h"
 #include "profile/profile.h"
 #include "sample/sample.h"
 #include "size/size.h"
 #include "span/pool.h"
 #include "upkeep/idle.h"
+#include "userheap/region.h"
+#include "userheap/userheap.h"
 
 /* X(name, address) */
 #define LIVE_ROOTS(X) \

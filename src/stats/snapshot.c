@@ -15,9 +15,9 @@
 #include "diag/options.h"
 #include "huge/huge.h"
 #include "os/os.h"
-#include "userheap/userheap.h"
 #include "span/pool.h"
 #include "upkeep/idle.h"
+#include "userheap/userheap.h"
 
 _Static_assert(HAK_CLASSES <= HAK_STATS_CLASSES, "every class has its place in the public structure");
 

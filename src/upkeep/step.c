@@ -3,13 +3,13 @@
 
 #include <limits.h>
 
-#include "base/assert.h"
-#include "base/bits.h"
-#include "arena/window.h"
 #include "arena/hugepages.h"
 #include "arena/recycled.h"
 #include "arena/retained.h"
 #include "arena/runs.h"
+#include "arena/window.h"
+#include "base/assert.h"
+#include "base/bits.h"
 #include "cache/cache.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"

@@ -12,10 +12,10 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "heap/spans.h"
-#include "userheap/userheap.h"
 #include "span/hardened.h"
 #include "span/pool.h"
 #include "span/shield.h"
+#include "userheap/userheap.h"
 
 /* Shares without heap and thread wait for the next one. The first takes over the counters of those that are given back. */
 enum { SPARE_MOST = 16 };

@@ -1,4 +1,4 @@
-/* User heaps: made by the program, used by any thread, ended at once. Called by src/heap_*.c, thread.c and upkeep/.
+/* User heaps: made by the program, used by any thread, ended at once. Called by entry/heap_*.c, thread.c and upkeep/.
  *
  * A user heap is a set of shares. A share is a hak_heap like a thread's, with bins, spans and an id in the owner map; each thread
  * that uses the heap has its own share, so neither malloc nor free waits for another thread. A thread has at most HAK_OWN_ATTACHED
@@ -116,7 +116,7 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
 /* Moves its blocks to `into`; the caller holds both locks. False: the share has left the heap, because another thread has it. */
 bool hak__share_merge(struct hak_heap *share, struct hak_heap *into);
 
-/* --- huge blocks (own_huge.c) ------------------------------------------------------------------------------------------ */
+/* --- huge blocks (huge_blocks.c) ------------------------------------------------------------------------------------------ */
 
 /* The user heap of the huge block that begins at the slab, or NULL. */
 hak_inline struct hak_uheap *hak__uheap_of_huge(size_t slab)
@@ -130,7 +130,7 @@ void hak__uheap_huge_free(struct hak_uheap *own, void *p, const char *function);
 void *hak__uheap_huge_resize(struct hak_uheap *own, void *p, size_t n);
 void hak__uheap_huge_end_all(struct hak_uheap *own, bool keep); /* frees them, or makes them the process's; under own's lock */
 
-/* --- a thread's standard heap (standard.c) ------------------------------------------------------------------------------ */
+/* --- a thread's standard heap (defaults.c) ------------------------------------------------------------------------------ */
 
 /* Redirects the requests of the thread with this heap; NULL: back to its own. Returns the previous heap. */
 struct hak_uheap *hak__uheap_set_standard(struct hak_heap *mine, struct hak_uheap *own, const char *function);
