@@ -1,4 +1,4 @@
-/* See start.h. Called at the first slow path, wherever that comes from, and by init.c. */
+/* Runs at the first slow path, wherever that comes from, and from init.c. */
 #include "process/start.h"
 
 #include "arena/meta.h"
@@ -19,7 +19,7 @@ static struct hak_lock start_lock = HAK_LOCK_INIT(HAK_RANK_INIT);
 static _Atomic bool started;
 static bool options_read;
 
-/* Once the options are known: before or after the first allocation. */
+/* Called once the options are known: before or after the first allocation. */
 static void begin_hardened(void)
 {
     hak__hardened_begin();
