@@ -26,7 +26,7 @@ enum hak_super_kind { HAK_SUPER_FREE, HAK_SUPER_IN_SLABS, HAK_SUPER_HUGE, HAK_SU
 struct hak_super {
     hak_line_aligned _Atomic uint64_t slabs; /* bits 0..31: unused slabs; bits 32..63: slabs that may hold old data (span/) */
     uint32_t mapped; /* bytes mapped, from the start */
-    uint32_t dirty; /* of a free SuperSlab: bytes that may hold old data, from the start */
+    uint32_t dirty; /* of a free SuperSlab: bytes that may hold old data, from its start */
     _Atomic uint64_t freed_ms; /* when it was emptied or got its tail; in slabs: when a slab was last given back */
     union {
         uint32_t newer; /* its neighbours in the list of emptied ones, plus one; 0: none (retained.c) */
@@ -41,7 +41,7 @@ struct hak_super {
     _Atomic uint32_t kind; /* enum hak_super_kind */
     _Atomic uint8_t collapsed; /* its pages were made one huge page, and none has been purged since (hugepages.h) */
     uint8_t no_huge; /* its memory is marked against huge pages; its neighbours' may not be (hugepages.h) */
-    uint16_t moved; /* pieces of it that came by mremap: unmapped rather than purged, so that mappings merge */
+    uint16_t moved; /* pieces that came by mremap: the SuperSlab is unmapped rather than purged, so that mappings merge */
     _Atomic uint32_t full_ms; /* in slabs: since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
     union {
         uint32_t guard; /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
@@ -53,7 +53,7 @@ struct hak_super {
 
 _Static_assert(sizeof(struct hak_super) == 64, "a SuperSlab's entry is a cache line");
 
-/* 64 SuperSlabs' worth of bits, which is a part of the window (window.h); one cache line. */
+/* 64 SuperSlabs' worth of bits, a part of the window (window.h); one cache line. */
 #define HAK_PART_SUPERS 64
 struct hak_super_word {
     uint64_t taken; /* arena lock */

@@ -20,7 +20,7 @@
 /* Reads the system's setting, a file, at start, so that no request has to. */
 hak_noinline void hak__thp_look(void);
 
-/* Marks memory that was just mapped as the option wants it. */
+/* Marks newly mapped memory according to the option. */
 hak_noinline void hak__thp_mapped(uintptr_t start, size_t bytes);
 
 /* Whether a part of a SuperSlab in slabs must not be purged: the SuperSlab is, or may be, one huge page, and more than half of its
@@ -39,8 +39,8 @@ hak_cold bool hak__thp_may_collapse(void);
 /* Prefaults a new SuperSlab that only the caller uses, or makes it the probe. `others`: the number of other SuperSlabs in slabs. */
 void hak__prefault(size_t super, size_t others);
 
-/* Makes the run's memory one mapping where only some of its SuperSlabs were prefaulted: the kernel moves one mapping at a time. Caller
- * holds the arena's lock. */
+/* Makes the run's memory one mapping if only some of its SuperSlabs were prefaulted, since the kernel moves one mapping at a time.
+ * Caller holds the arena's lock. */
 void hak__prefault_even(size_t first, size_t count);
 
 extern struct hak_thp_counts {

@@ -33,8 +33,8 @@ int hak__meta_ensure(enum hak_meta_window window, size_t bytes);
 size_t hak__meta_mapped(enum hak_meta_window window); /* from its start on; of descriptors, the first part's */
 size_t hak__meta_bytes(void); /* of all windows */
 
-/* Maps a piece of a window apart from its start: descriptors of a part other than the first, or the rest of a heap. The caller calls
- * hak__meta_piece_done once it has noted the piece; until then hak__meta_piece_begun has its offset. */
+/* Maps a piece of a window apart from its start: descriptors of a part other than the first, or the rest of a heap. The caller
+ * calls hak__meta_piece_done once it has noted the piece; until then hak__meta_piece_begun returns its offset. */
 int hak__meta_piece(enum hak_meta_window window, size_t offset, size_t bytes);
 void hak__meta_piece_done(void);
 #define HAK_META_NO_PIECE SIZE_MAX   /* none in this window */
@@ -53,7 +53,7 @@ void hak__meta_fork_child(void);
 
 /* --- for other layers; these take the lock ---------------------------------------------------------------------------- */
 
-/* Metadata that is never given back. Zeroed, 64-byte aligned; NULL when the system refuses. */
+/* Metadata that is never given back. Zeroed, 64-byte aligned; NULL if the system refuses. */
 void *hak__meta_alloc(size_t bytes);
 
 /* A word of metadata that is zero again in forked children; NULL if the system has no such memory. Its room is set aside at the
@@ -68,7 +68,7 @@ void *hak__heap_memory(uint32_t id, size_t *bytes);
 bool hak__heap_extend(uint32_t id, size_t from, size_t bytes);
 void *hak__heap_address(uint32_t id); /* without mapping it */
 
-/* Makes the first `bytes` bytes of a heap's memory zero again and gives their pages back to the system. */
+/* Zeroes the first `bytes` bytes of a heap's memory and returns their pages to the system. */
 void hak__heap_forget(void *heap, size_t bytes);
 
 /* The parallel array of span descriptors, 128 bytes per slab, for span/. */

@@ -10,7 +10,7 @@
 enum { DRAWN_AT_ONCE = 4 << 20 }; /* bytes; a line seldom comes back for more */
 
 struct hak_waiting_line hak__waiting[HAK_WAITING_LINES];
-struct hak_waiting_rules hak__waiting_rules = { .any = true }; /* so that the first request asks the policy */
+struct hak_waiting_rules hak__waiting_rules = { .any = true }; /* makes the first request ask the policy */
 
 bool hak__waiting_draw(struct hak_waiting_line *line, size_t bytes)
 {

@@ -168,7 +168,7 @@ static size_t retained_purge(uint64_t before_ms, size_t keep)
     return freed;
 }
 
-/* The amount that may always stay: 5/4 of the dirty limit, which is 20 MiB by default (docs/decisions/0007). */
+/* The amount that may always stay: 5/4 of the dirty limit, 20 MiB by default (docs/decisions/0007). */
 static size_t retained_always(void)
 {
     size_t limit = hak__option(HAK_OPTION_dirty_limit);
@@ -191,7 +191,7 @@ static size_t retained_unused(void) { return hak__arena_state.dirty + hak__arena
 
 static bool retained_pressure(void) { return hak__limit_is_near() || hak__ahead_counts(); }
 
-/* How many bytes may be kept, with the tails. */
+/* How many bytes may be kept, tails included. */
 static size_t retained_limit(uint64_t now_ms)
 {
     struct hak_retention state = {
@@ -221,7 +221,7 @@ static void set_tail(size_t super, size_t bytes)
     hak__supers[super].tail = (uint32_t)bytes;
 }
 
-/* The state changes first: a child that is forked in between may at worst take mapped memory for unmapped. */
+/* The state changes first: a child forked in between may at worst take mapped memory for unmapped. */
 static void unmap_tail(size_t super)
 {
     size_t bytes = hak__supers[super].tail, mapped = hak__supers[super].mapped;

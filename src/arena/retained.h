@@ -16,7 +16,8 @@
 
 #include "arena/arena.h"
 
-/* Returns to the system the SuperSlabs that have been empty for HAKMEM_PURGE_DELAY at `now_ms`; all: newer ones too. Gives the bytes. */
+/* Returns to the system the SuperSlabs that have been empty for HAKMEM_PURGE_DELAY at `now_ms`, or with `all` newer ones too. Gives
+ * the bytes. */
 size_t hak__arena_purge(uint64_t now_ms, bool all);
 
 /* How many of `idle` bytes of unused slabs with old data may stay when a SuperSlab is opened (HAKMEM_DIRTY_LIMIT). Emptied SuperSlabs
@@ -31,16 +32,16 @@ size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms);
 bool hak__supers_trim(size_t first, size_t count, size_t bytes);
 
 /* Returns the pages beyond `bytes` of a taken run of `count` SuperSlabs: unmaps them, unless the process is crowded or the system
- * refuses; with `tail`, all but a tail that is worth keeping. Returns whether nothing is mapped there afterwards. */
+ * refuses; with `tail`, all but a tail worth keeping. Returns whether nothing is mapped there afterwards. */
 bool hak__supers_shorten(size_t first, size_t count, size_t bytes, bool tail);
 
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
 
-/* A free SuperSlab whose first `dirty` bytes may hold old data joins the list as its newest, or leaves it. */
+/* Adds a free SuperSlab whose first `dirty` bytes may hold old data to the list, as its newest, or removes it. */
 void hak__retained_add(size_t super, size_t dirty, uint64_t now_ms);
 void hak__retained_remove(size_t super);
 
-/* No more than the first `dirty` bytes of an emptied SuperSlab hold old data; with none it leaves the list. */
+/* Notes that at most the first `dirty` bytes of an emptied SuperSlab hold old data; with none it leaves the list. */
 void hak__retained_cut(size_t super, size_t dirty);
 
 /* Frees a run; its mapped memory counts as dirty. */
@@ -61,7 +62,7 @@ void hak__retained_note(uint64_t now_ms);
 /* Unmaps a free SuperSlab. False: the system refuses, and the SuperSlab stays. */
 bool hak__super_unmap(size_t super);
 
-/* Unmaps every free SuperSlab, and tails. Returns whether there was one. */
+/* Unmaps every free SuperSlab, and all tails. Returns whether there was one. */
 bool hak__retained_unmap_all(void);
 
 /* Ends the tail in a SuperSlab: the mapped memory behind the block is now free, or the block's. Any SuperSlab of a taken run may be

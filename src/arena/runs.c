@@ -1,5 +1,5 @@
-/* Runs of SuperSlabs: search, growth, giving back, moving; memory ahead of need, and SuperSlabs in pieces. See runs.h. Everything runs
- * under the arena's lock, whose sections keep the data valid at each step (arena.h). */
+/* Runs of SuperSlabs: search, growth, giving back, moving; memory ahead of need, and SuperSlabs in pieces. See runs.h. Everything
+ * happens under the arena's lock, whose sections keep the data valid at each step (arena.h). */
 #include "arena/runs.h"
 
 #include <errno.h>
@@ -171,7 +171,7 @@ static size_t find_run(enum which which, size_t count, size_t align)
     return best;
 }
 
-/* Where the free SuperSlabs just below the frontier begin. */
+/* The start of the free SuperSlabs just below the frontier. */
 static size_t free_end(void)
 {
     size_t at = hak__arena_top();
@@ -230,7 +230,7 @@ static int find_and_map(size_t count, size_t align, size_t bytes, bool ahead, si
     return ENOMEM;
 }
 
-/* Marks a run as taken and says whether its first `bytes` bytes are zero. */
+/* Marks a run as taken and returns whether its first `bytes` bytes are zero. */
 static bool claim_run(size_t first, size_t count, enum hak_super_kind kind, enum hak_super_kind tail)
 {
     bool fresh = true;

@@ -17,7 +17,7 @@ int hak__arena_init(void);
  * says whether those bytes are known to be zero. HAK_NO_SUPER if the system refuses. */
 size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super_kind kind, bool *fresh);
 
-/* Takes the SuperSlabs after a run of `count`, so that it has `new_count` and `bytes` are mapped. False: unchanged. */
+/* Takes the SuperSlabs after a run of `count`, so that it has `new_count` of them and `bytes` mapped bytes. False: unchanged. */
 bool hak__supers_extend(size_t first, size_t count, size_t new_count, size_t bytes);
 
 /* Gives back a run. Its mapped prefixes count as dirty. */

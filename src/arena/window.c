@@ -22,7 +22,7 @@ static uintptr_t guarded_start;
 static _Atomic uint64_t open_parts[PART_WORDS];
 static hak_rare_data _Atomic uint64_t foreign_parts[PART_WORDS];
 
-/* Used in place of random numbers if the process runs with fixed addresses (setarch -R, debuggers). */
+/* Replaces random numbers if the process runs with fixed addresses (setarch -R, debuggers). */
 static const uint64_t FIXED_CHOICE = 0x9e3779b97f4a7c15ull;
 
 size_t hak__window_supers(void) { return window_supers; }
@@ -208,7 +208,7 @@ static int extend_tables(size_t new_top)
     return code;
 }
 
-/* The first part's descriptors grow with it, the others' come at once. */
+/* The first part's descriptors grow with it, the others' are mapped at once. */
 static int part_open(size_t part, size_t end)
 {
     if (part == 0) {
@@ -346,7 +346,7 @@ static int pass_over(size_t part)
 
 /* --- forks ------------------------------------------------------------------------------------------------------------ */
 
-/* Descriptors of a part that is marked open are in use; otherwise they will be mapped anew. */
+/* Descriptors of an open part are in use; others will be mapped anew. */
 void hak__window_fork_child(void)
 {
     size_t offset = hak__meta_piece_begun(HAK_META_SPANS);

@@ -53,7 +53,7 @@ extern _Atomic size_t hak__guarded_bytes; /* mapped now */
 
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
 
-/* How many parts from this one on are alike, all free or all foreign, as far as one read tells; 1 if it is open. */
+/* How many parts from this one on are alike, all free or all foreign, as far as one read shows; 1 if it is open. */
 size_t hak__parts_alike(size_t part);
 
 uint64_t hak__part_free(size_t part); /* a bit for each free SuperSlab, by its place in it */

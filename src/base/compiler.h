@@ -1,4 +1,4 @@
-/* Compiler vocabulary: one name for each attribute that the project uses, with gcc and clang in mind. */
+/* Compiler vocabulary: one name for each attribute that the project uses, for gcc and clang. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,7 +20,7 @@
 #define hak_malloc_like __attribute__((malloc))
 #define hak_line_aligned __attribute__((aligned(64)))   /* on a struct's first member: the struct shares no cache line */
 #define hak_hide(p) __asm__("" : "+r"(p))   /* hides where a value comes from, so that the compiler keeps it in a register */
-/* Begins at a cache line, so that its speed does not depend on what is linked before it. */
+/* Begins at a cache line, so that its speed does not depend on the code linked before it. */
 #define hak_fast_path __attribute__((aligned(64)))
 /* Fetches the cache line of any address for writing. If another processor has written the line, a load and then a store would fetch
  * it twice. */
@@ -41,8 +41,8 @@
 #endif
 #define hak_printf_like(fmt, args) __attribute__((format(printf, fmt, args)))
 
-/* A second public name for a function. In the one-unit build it is a true alias (the same address, no jump);
- * where every file is compiled alone the target lives in another object, so the name is a tail call. */
+/* A second public name for a function. In the one-unit build it is a true alias (the same address, no jump); if every file is
+ * compiled alone, the target lies in another object, so the name is a tail call. */
 #if defined(__has_attribute)
 #if __has_attribute(copy)
 #define HAK_ALIAS(target) __attribute__((alias(#target), copy(target)))
@@ -87,7 +87,7 @@
 #define HAK_ASAN 0
 #endif
 
-/* Whether every free checks its pointer on the spot (span/span.h); the build option HAKMEM_PROTECT. */
+/* Whether every free checks its pointer at once (span/span.h); the build option HAKMEM_PROTECT. */
 #if !defined(HAK_PROTECT)
 #define HAK_PROTECT 1
 #endif

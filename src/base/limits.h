@@ -26,11 +26,11 @@
 #define HAK_SUPER_SLABS 32u
 #define HAK_SPAN_SLABS_MAX 16u
 #define HAK_SPAN_BLOCKS_MAX 4096u          /* 64 KiB of 16-byte blocks: one 64-bit summary of 64-bit words */
-#define HAK_LEVELS 5u                      /* free runs of >= 1, 2, 4, 8, 16 slabs are told apart */
+#define HAK_LEVELS 5u                      /* free runs of >= 1, 2, 4, 8, 16 slabs are distinguished */
 
 /* --- the window ------------------------------------------------------------------------------------------- */
 #if HAK_TSAN
-#define HAK_WINDOW_SHIFT 36                /* ThreadSanitizer leaves application memory little room */
+#define HAK_WINDOW_SHIFT 36                /* ThreadSanitizer leaves little room for application memory */
 #define HAK_WINDOW_LOW 0x7e8000000000ull
 #define HAK_WINDOW_HIGH 0x7ef000000000ull
 #else
@@ -48,7 +48,7 @@
 #define HAK_WAITING_LINES 16u              /* lines of waiting runs (arena/recycled.h) */
 #define HAK_WAITING_RUNS 7u                /* runs per line */
 #endif
-#define HAK_GROW_MAX ((size_t)32 << 20)    /* most user memory mapped ahead by one step of growth */
+#define HAK_GROW_MAX ((size_t)32 << 20)    /* the most user memory that one step of growth maps ahead */
 
 #define HAK_GUARDED_MOST 4096u              /* slots for sampled blocks, in a separate range (arena/window.h) */
 #define HAK_GUARDED_STRIDE ((size_t)256 << 10) /* bytes per slot */

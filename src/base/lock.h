@@ -114,7 +114,7 @@ hak_inline bool hak__lock_word_is_left(const _Atomic uint32_t *word)
 /* --- locks that are never lost ------------------------------------------------------------------------------------------------ */
 
 void hak__lock_acquire(struct hak_lock *lock);
-bool hak__lock_try(struct hak_lock *lock); /* false when another thread holds it: does not wait */
+bool hak__lock_try(struct hak_lock *lock); /* false if another thread holds it: does not wait */
 void hak__lock_release(struct hak_lock *lock);
 
 /* In a forked child under repair: frees the lock if a thread that does not exist here holds it. Returns whether one did. */
@@ -125,7 +125,7 @@ bool hak__lock_inherit(struct hak_lock *lock);
 
 bool hak__lock_is_held(struct hak_lock *lock); /* by any thread */
 
-/* How often a lock was found held, for the statistics. */
+/* How often a lock was found held; for the statistics. */
 extern _Atomic uint64_t hak__lock_wait_count;
 
 /* --- waiting ------------------------------------------------------------------------------------------------------------ */

@@ -17,9 +17,9 @@
 
 /* In bytes. */
 struct hak_retention {
-    size_t used; /* mapped in SuperSlabs that are in use, without tails */
+    size_t used; /* mapped in used SuperSlabs, without tails */
     size_t taken; /* with tails */
-    size_t recent_peak; /* the most of `taken` within the purge delay */
+    size_t recent_peak; /* the highest `taken` within the purge delay */
     size_t dirty_limit; /* HAKMEM_DIRTY_LIMIT */
     size_t emptied_limit; /* the fixed amount for emptied SuperSlabs */
     bool pressure; /* mapped bytes count: a limit exists, or there is little room */
@@ -30,7 +30,7 @@ struct hak_retained {
     size_t unused; /* unused slabs and emptied SuperSlabs together, when a SuperSlab is opened */
     size_t growth; /* the same, while memory grows */
     size_t reserve; /* mapped by upkeep ahead of need */
-    size_t waiting; /* freed runs that their threads may take again without asking */
+    size_t waiting; /* freed runs that their threads may take again without asking the arena */
 };
 
 struct hak_retained hak__retain(struct hak_retention in);

@@ -31,7 +31,7 @@ hak_line_aligned _Atomic uint64_t hak__option_words[HAK_OPTIONS] = {
 };
 #undef X
 
-/* How a program configures the library that it is linked with: hakmem.h. */
+/* A program's own configuration of the library that it links: see hakmem.h. */
 extern const char *hak_conf __attribute__((weak, visibility("default")));
 
 enum { NAME_MAX_LENGTH = 31, PREFIX_LENGTH = 7, BANDS = 8, WARNINGS_MAX = 16 };
@@ -93,7 +93,7 @@ static unsigned edit_distance(struct text key, const char *name)
     return row[columns];
 }
 
-/* The best of the names that were offered so far. */
+/* The best of the names offered so far. */
 struct guess {
     const char *name;
     unsigned distance;

@@ -36,7 +36,7 @@ enum { HAK_STATS_FILE_SIZE = 256, HAK_PROFILE_PREFIX_SIZE = 192 };
 enum hak_profiling { HAK_PROFILING_OFF, HAK_PROFILING_ON, HAK_PROFILING_READY, HAK_PROFILING_LEAKS };
 enum { HAK_OPTION_AUTO = 2 }; /* of BACKGROUND: beside 0 and 1 */
 
-/* A value of an EVERY option: a time in ms, at most a day, or HAK_EVERY_BYTES and bytes of growth; 0 is never, whatever its unit. */
+/* A value of an EVERY option: a time in ms, at most a day, or HAK_EVERY_BYTES plus bytes of growth; 0 means never. */
 #define HAK_EVERY_BYTES (1ull << 55)
 #define HAK_EVERY_MS_MOST 86400000
 

@@ -101,7 +101,7 @@ size_t hak__format(char *buffer, size_t size, const char *format, ...)
 
 /* --- writing --------------------------------------------------------------------------------------------------------- */
 
-/* A pipe takes a piece as a whole once it has room at all. */
+/* A pipe that has any room takes a whole piece. */
 enum { STALL_MS = 2000, STALL_LOOKS = 8, PIECE = 4096 };
 
 /* 0 or an errno code. */

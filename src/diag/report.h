@@ -20,7 +20,7 @@ hak_cold int hak__write_all(int fd, const char *text, size_t length);
 /* Reports go to where descriptor 2 led when the library was loaded. Single lines (hak__warn) also follow a later redirection to a
  * pipe, a terminal or an appended log, but nothing else: a program may have closed the descriptor and opened another file there.
  * `keep`: a report will come at the end, when many programs have closed descriptor 2, so a second descriptor is made for it, far
- * from the numbers that programs use. Until one of these two functions is called, reports go to descriptor 2. The second returns
+ * from the numbers that programs use. Until the first of these two functions is called, reports go to descriptor 2. The second returns
  * the descriptor to write to; -1: there is none. */
 hak_at_start void hak__report_begin(bool keep);
 hak_cold int hak__report_fd(void);
@@ -35,7 +35,7 @@ hak_cold void hak__warn(const char *format, ...);
 /* One line on stderr with the prefix, then abort(). For misuse after which the program must not go on. */
 hak_noreturn hak_cold void hak__fatal(const char *format, ...);
 
-/* The fixed messages of misuse, in one place so that documents and tests can rely on them. */
+/* The fixed messages of misuse, in one place, since documents and tests rely on them. */
 hak_noreturn hak_cold void hak__misuse_double_free(const char *function, const void *p, size_t size);
 hak_noreturn hak_cold void hak__misuse_invalid(const char *function, const void *p, const char *why);
 hak_cold void hak__say_double_free(const char *function, const void *p, size_t size); /* which do not end the program */

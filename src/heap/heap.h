@@ -38,7 +38,7 @@ hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
 
 hak_inline bool hak__heap_is_share(const struct hak_heap *heap) { return heap->share.account != NULL; }
 
-/* Whether a heap in this state has spans and bins that may be used. */
+/* Whether spans and bins of a heap in this state may be used. */
 hak_inline bool hak__heap_is_open(uint32_t state) { return state != HAK_HEAP_NEW && state != HAK_HEAP_UNUSABLE; }
 
 /* Whether a forked child has given the heap up, because it was half changed. */
@@ -250,7 +250,7 @@ hak_cold bool hak__heaps_ask(const struct hak_heap *except, hak_heap_question *q
  * single-block ones too; the owner word of their second slab tells. */
 bool hak__span_is_single(size_t slab, uint32_t class);
 
-/* From any thread: publishes frees of blocks of one word of a span, and tells the owner. */
+/* From any thread: publishes frees of blocks of one word of a span, and notifies the owner. */
 void hak__remote_publish(struct hak_span *span, uint32_t word, uint64_t bits, const char *function);
 
 /* Takes the whole pending stack and calls `collect` for each span that belongs to the heap; sends the others on. */

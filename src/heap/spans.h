@@ -54,7 +54,7 @@ struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class);
 
 /* --- the list and the warm pool ----------------------------------------------------------------------------------------- */
 
-/* A span enters or leaves the list of those with blocks to give. */
+/* Adds a span to the list of those with blocks to give, or removes it. */
 void hak__heap_list(struct hak_heap *heap, struct hak_span *span);
 void hak__heap_unlist(struct hak_heap *heap, struct hak_span *span);
 
@@ -97,10 +97,10 @@ hak_inline void hak__warm_lost(struct hak_heap *heap, struct hak_span *span)
 /* After a refill has found the pool empty: updates the class's hit rate and its budget. */
 void hak__warm_missed(struct hak_heap *heap, uint32_t class);
 
-/* After that: puts listed spans with enough freed blocks into the pool; returns whether it has any now. */
+/* Called next: puts listed spans with enough freed blocks into the pool; returns whether it has any now. */
 bool hak__warm_prefill(struct hak_heap *heap, uint32_t class);
 
-/* After that: the span that a search ended with joins the pool if it is good for the next refill. */
+/* Called after the search: the span that ended it joins the pool if it is good for the next refill. */
 void hak__warm_keep(struct hak_heap *heap, struct hak_span *span);
 
 hak_cold bool hak__warm_is_valid(struct hak_heap *heap, uint32_t class);

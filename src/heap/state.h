@@ -34,7 +34,7 @@ struct hak_heap_class {
     uint8_t returned_lately; /* blocks were drained or collected since the capacity last grew */
     uint8_t missed_lately; /* the bin was found empty since the capacity last grew */
     uint8_t common_left; /* blocks that the common heaps may still give (take.c) */
-    uint8_t dry; /* misses since blocks were last drained or collected; stops counting at its end */
+    uint8_t dry; /* misses since blocks were last drained or collected; stops counting at its maximum */
     uint16_t moves; /* refills and drains since the budget was last checked */
     uint16_t warm_need; /* blocks that make a span good for a refill; 0: no warm pool */
     uint8_t warm_count; /* spans in the warm pool */
@@ -110,7 +110,7 @@ struct hak_polling {
 /* The large blocks that the thread has freed (cache/large_cache.c). Its clock counts the blocks that have come so far, modulo
  * 2^32. */
 struct hak_large_cache {
-    _Atomic uint32_t owner_turns; /* odd while the owner is inside without the heap lock; counts up at both ends */
+    _Atomic uint32_t owner_turns; /* odd while the owner is inside without the heap lock; incremented at both ends */
     _Atomic uint32_t asked_ms; /* since when a sweeper wants the blocks, modulo 2^32, or 1; 0: none does */
     uint64_t classes; /* bit c: there are blocks of class c */
     size_t bytes, charged; /* bytes of the blocks; bytes charged to the process for them */
@@ -140,7 +140,7 @@ struct hak_outbox {
 struct hak_outbox_bucket {
     uint32_t slab; /* the slab's number plus one; 0: unused */
     _Atomic uint16_t count; /* blocks here; only the owner changes it */
-    _Atomic uint16_t limit; /* where count stops; 0: the next one takes the slow path */
+    _Atomic uint16_t limit; /* where count stops; 0: the next block takes the slow path */
     void *blocks[HAK_OUTBOX_BLOCKS];
     _Atomic uint16_t taken; /* blocks published from it meanwhile, from the first; changes under `lock` */
     uint16_t reserved[3]; /* makes the bucket four cache lines */
@@ -278,7 +278,7 @@ struct hak_heap_front {
 struct hak_heap_counts {
     hak_counter remote_frees, remote_published, forwarded, adopted;
     hak_counter common_taken; /* blocks given by the common heaps */
-    hak_counter runs_claimed; /* runs of slabs found in SuperSlabs that were in slabs already */
+    hak_counter runs_claimed; /* runs of slabs taken from SuperSlabs already in slabs */
     hak_counter stages[HAK_STAGES]; /* spans obtained, by source */
     hak_counter slabs; /* of spans */
     hak_counter huge_allocated, huge_freed, huge_bytes; /* in runs that waited (huge/huge.c); the last modulo 2^64 */

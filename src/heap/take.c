@@ -109,7 +109,7 @@ static size_t own_hint(struct hak_heap *heap, unsigned count, bool *fresh)
     return hak__pool_take_near(heap->sources.home - 1, count, fresh);
 }
 
-/* A class keeps its last span when that empties (heap.c). */
+/* A class keeps its last span when that empties (give.c). */
 static size_t own_empty(struct hak_heap *heap, unsigned count)
 {
     for (uint64_t idle = heap->sources.idle_classes; idle != 0; idle &= idle - 1) {
@@ -291,7 +291,7 @@ static struct hak_span *assigned_span(struct hak_heap *heap, uint32_t class_inde
     return span;
 }
 
-/* A block of a class of single-block spans, which are never listed; NULL when the system refuses. */
+/* A block of a class of single-block spans, which are never listed; NULL if the system refuses. */
 static void *new_single(struct hak_heap *heap, uint32_t class_index)
 {
     unsigned count;

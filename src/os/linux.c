@@ -63,7 +63,7 @@ static int linux_map(uintptr_t address, size_t size)
         hak__syscall(SYS_mmap, address, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     int code = hak__syscall_code(got);
     if (code == 0 && (uintptr_t)got != address) {
-        /* Kernels before 4.17 take the address as a hint only. */
+        /* Before 4.17, the kernel takes the address only as a hint. */
         hak__syscall(SYS_munmap, got, size);
         code = EEXIST;
     }
@@ -214,7 +214,7 @@ static size_t linux_page_size(void)
     return size != 0 ? size : 4096;
 }
 
-/* --- what the system allows ------------------------------------------------------------------------------------------ */
+/* --- limits of the system -------------------------------------------------------------------------------------------- */
 
 enum { PATH_SIZE = 1024, TEXT_SIZE = 4096 };
 
@@ -426,7 +426,7 @@ int hak__os_readable(uintptr_t address)
     return hak__syscall_code(result) == EFAULT ? EFAULT : 0;
 }
 
-/* The start of a mapping, from its line "55d0-55e0 r--p ..."; false for every other line. */
+/* The start of a mapping, from a line like "55d0-55e0 r--p ..."; false for any other line. */
 static bool mapping_start(const char *line, uintptr_t *start)
 {
     uintptr_t n = 0;

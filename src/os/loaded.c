@@ -126,7 +126,7 @@ static void *loaded_symbol(const struct loaded *object, const char *name)
     return tables.hash != NULL ? loaded_by_hash(object, &tables, name) : NULL;
 }
 
-/* --- what an object needs ------------------------------------------------------------------------------------------ */
+/* --- needed libraries ---------------------------------------------------------------------------------------------- */
 
 static const char *loaded_base_name(const char *path)
 {
@@ -134,7 +134,7 @@ static const char *loaded_base_name(const char *path)
     return slash == NULL ? path : slash + 1;
 }
 
-/* Whether the object needs a library of one of the two names. */
+/* Whether the object needs a library with one of the two names. */
 static bool loaded_needs(const struct loaded *object, const char *path, const char *own_name)
 {
     const char *strings = loaded_table(object, DT_STRTAB);

@@ -1,4 +1,4 @@
-/* Counts every call to the system by kind and hands it to the table in force. */
+/* Counts every call to the system by kind and passes it to the current table. */
 #include "os/os.h"
 
 #if HAK_TESTING

@@ -52,7 +52,7 @@ enum hak_os_advice {
     HAK_OS_ADVICES
 };
 
-/* The system's setting for huge pages by fault; NEVER also where there are none. */
+/* The system's setting for huge pages by fault; NEVER also if it has none. */
 enum hak_os_huge_setting { HAK_OS_HUGE_NEVER, HAK_OS_HUGE_MADVISE, HAK_OS_HUGE_ALWAYS };
 
 #define HAK_OS_UNLIMITED UINT64_MAX
@@ -77,10 +77,10 @@ struct hak_os {
     enum hak_os_huge_setting (*huge_setting)(void); /* reads a file */
     uintptr_t (*probe)(size_t size);
     uint64_t (*now_ms)(void); /* monotonic, coarse (a few ms) */
-    uint64_t (*random)(void); /* unpredictable where the system allows it, else merely varied */
-    bool (*fixed)(void); /* whether addresses are to be the same in each run (ADDR_NO_RANDOMIZE) */
+    uint64_t (*random)(void); /* unpredictable if the system can provide that, else merely varied */
+    bool (*fixed)(void); /* whether addresses should be the same in each run (ADDR_NO_RANDOMIZE) */
     size_t (*page_size)(void);
-    void (*seen)(struct hak_os_seen *out); /* reads files: for rare use, with no lock held */
+    void (*seen)(struct hak_os_seen *out); /* reads files: call it rarely, and without locks */
 };
 
 extern const struct hak_os hak__os_linux;
@@ -118,7 +118,7 @@ hak_at_start void hak__os_thread_init(const void *thread_local_word);
 hak_cold bool hak__os_thread_start(void (*body)(void), _Atomic uint32_t *alive);
 hak_cold bool hak__os_thread_settle(void);
 hak_cold void hak__os_thread_wait(_Atomic uint32_t *alive);
-hak_cold bool hak__os_can_change_user(void); /* whether the process is root, or of two users */
+hak_cold bool hak__os_can_change_user(void); /* whether the process is root, or has two different users */
 hak_cold uint64_t hak__os_block_signals(void);
 hak_cold void hak__os_restore_signals(uint64_t before);
 hak_cold void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms);

@@ -51,7 +51,7 @@ static bool robust_lives(uint32_t number) { return hak__syscall(SYS_kill, number
 /* Takes a free lock; keeps the waiters' mark. */
 static bool robust_try(struct hak_robust *lock, uint32_t word, uint32_t number)
 {
-    /* acquire: pairs with the release in hak__robust_release, or with the kernel's store for one that has died. */
+    /* acquire: pairs with the release in hak__robust_release, or with the kernel's store for a dead holder. */
     return hak_cas_strong(&lock->word, &word, (word & FUTEX_WAITERS) | number, HAK_ACQUIRE, HAK_RELAXED);
 }
 

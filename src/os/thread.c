@@ -35,7 +35,7 @@ static struct thread_schedule {
 } thread_first;
 
 static void (*thread_body)(void);
-static size_t thread_reach; /* from the thread pointer to this library's thread-local words */
+static size_t thread_reach; /* distance from the thread pointer to this library's thread-local words */
 
 bool hak__os_can_change_user(void)
 {
@@ -76,7 +76,7 @@ static bool thread_same_mask(const struct thread_schedule *now)
     return now->mask_bytes == thread_first.mask_bytes;
 }
 
-/* The kernel's getpriority gives 20 - nice. */
+/* The kernel's getpriority returns 20 - nice. */
 static void thread_reset(const struct thread_schedule *now)
 {
     if (now->policy != thread_first.policy || now->priority != thread_first.priority)
@@ -108,7 +108,7 @@ bool hak__os_thread_settle(void)
 #if (defined(__x86_64__) || defined(__aarch64__)) && defined(__GLIBC__) && !HAK_ASAN && !HAK_TSAN
 
 #if defined(__x86_64__)
-/* The architecture's rule: the word at the thread pointer is its own address. glibc has one more of these. */
+/* The architecture requires that the word at the thread pointer is its own address. glibc has another such word. */
 static void thread_init_pointer(char *pointer)
 {
     ((void **)(void *)pointer)[0] = pointer;

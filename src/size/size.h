@@ -73,7 +73,7 @@ hak_inline struct hak_class_offset hak__offset_of_large(size_t n)
     return hak__offset_of_class((uint32_t)((msb - 16) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_FIRST_LARGE + 1));
 }
 
-/* For 1025 bytes or more, up to HAK_LARGE_MAX. */
+/* For requests from 1025 bytes up to HAK_LARGE_MAX. */
 hak_inline struct hak_class_offset hak__offset_above_tiny(size_t n)
 {
     return hak_likely(n <= HAK_MID_MAX) ? hak__offset_of_mid(n) : hak__offset_of_large(n);

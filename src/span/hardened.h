@@ -26,13 +26,13 @@
 
 struct hak_hardened {
     _Atomic bool open; /* it is on, or not known to be off; or blocks are sampled */
-    bool on, quick /* nothing else closes bins or looks at every call */, canary, zero, random, guards, regions, zero_size;
+    bool on, quick /* nothing else closes bins or checks every call */, canary, zero, random, guards, regions, zero_size;
     size_t quarantine;
     uint64_t keys[3]; /* of the canaries; keys[1] is odd */
     uint64_t fill; /* the fill of slack bytes; no byte is 0 */
     uint64_t never_key; /* the mark of a block never handed out */
     uint32_t room[HAK_CLASSES]; /* bytes of a block, without its guard page */
-    uint32_t bound[HAK_CLASSES]; /* the start_bound of a span once all blocks have been handed out (freed.h) */
+    uint32_t bound[HAK_CLASSES]; /* the start_bound of a span once all blocks have been handed out (span.h) */
     uint16_t blocks[HAK_CLASSES]; /* in a span */
 };
 extern struct hak_hardened hak__hardened;

@@ -1,6 +1,6 @@
-/* The shared pool of slabs. See pool.h. The one subtle edge is between clearing a hint and setting it. A thread that clears one
- * reads the SuperSlab's word again afterwards; a thread that releases slabs sets the hint afterwards. All four steps are seq_cst, so
- * one of the two sees the other, and no free run is left without its hint. */
+/* The shared pool of slabs. See pool.h. The one subtle pair of steps is clearing a hint and setting it. A thread that clears a hint
+ * reads the SuperSlab's word again afterwards; a thread that releases slabs sets the hint afterwards. All four accesses are
+ * seq_cst, so one of the two sees the other, and no free run is left without its hint. */
 #include "span/pool.h"
 
 #include "arena/hugepages.h"

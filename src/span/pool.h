@@ -38,7 +38,7 @@ uint32_t hak__slabs_claim(struct hak_super *super, unsigned count, bool *fresh, 
 /* Claims the lowest run of unused slabs that hold old data, whatever its length; false if there is none. */
 bool hak__slabs_claim_dirty(struct hak_super *super, unsigned *first, unsigned *count, uint64_t *left);
 
-/* Claims exactly the slabs `first`, `first` + 1, ...; false if one of them is used. */
+/* Claims exactly the slabs `first`, `first` + 1, ...; false if one of them is in use. */
 bool hak__slabs_claim_at(struct hak_super *super, unsigned first, unsigned count, uint64_t *left);
 
 /* Give slabs back, as dirty or as clean; return the word afterwards. */
@@ -65,7 +65,7 @@ bool hak__slabs_close(struct hak_super *super);
 enum { HAK_TIER_LOW = 8, HAK_TIER_HIGH = 12 }; /* used slabs of 32 */
 _Static_assert(HAK_TIER_LOW < HAK_TIER_HIGH, "the marks lie apart");
 
-/* The counters of tiers; stats/live.c says where they lie. hot + draining: the SuperSlabs in slabs. */
+/* The counters of tiers; stats/live.c lists where they lie. hot + draining: the SuperSlabs in slabs. */
 struct hak_tier_figures {
     hak_line_aligned _Atomic uint64_t hot; /* now, like the next */
     _Atomic uint64_t draining;
@@ -107,8 +107,8 @@ extern struct hak_pool_counts hak__pool_counts;
 
 #define HAK_NO_RUN ((size_t)-1)
 
-/* A run of `count` adjacent slabs (1..16) of the SuperSlabs that are in slabs already: its first slab's number, or
- * HAK_NO_RUN. Prefers one that was used before; *fresh says whether it holds no old data. */
+/* Takes a run of `count` adjacent slabs (1..16) from the SuperSlabs already in slabs: returns its first slab's number, or
+ * HAK_NO_RUN. Prefers slabs used before; *fresh says whether they hold no old data. */
 size_t hak__pool_take(unsigned count, bool *fresh);
 
 /* The same, but only from the SuperSlab that contains `slab`, so that threads that each stay in one do not meet. */
@@ -116,7 +116,7 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh);
 
 /* The use for which a SuperSlab is opened. */
 enum hak_opening {
-    HAK_OPEN_BARE, /* anything, as addresses alone (arena/runs.h) */
+    HAK_OPEN_BARE, /* anything, as a bare SuperSlab (arena/runs.h) */
     HAK_OPEN_SMALL, /* blocks of the tiny and the mid pool */
     HAK_OPEN_LARGE, /* blocks of the large pool */
 };
@@ -147,8 +147,8 @@ bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id);
 /* The same for a run that has been idle: it does not count as activity in its SuperSlab. */
 void hak__pool_give_idle(size_t slab, unsigned count);
 
-/* Returns the pages of unused slabs of SuperSlabs to which no slabs have come back since `before_ms`; returns the bytes. Any thread,
- * at any time: it claims each run of slabs while its pages go. */
+/* Returns the pages of unused slabs in SuperSlabs that got no slabs back since `before_ms`; returns the bytes. Any thread, at any
+ * time: it claims each run of slabs while its pages go. */
 size_t hak__pool_purge(uint64_t before_ms);
 
 /* The earliest last activity among the SuperSlabs that the last hak__pool_purge left alone; UINT64_MAX: there are none. */

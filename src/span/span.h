@@ -55,7 +55,7 @@ hak_inline void hak__map_phase(struct hak_slab *slab, uint64_t phase) { hak_owne
 /* Upkeep may set start_bound to 0, and the owner set it again, at any time; so a caller with two questions reads it once. */
 hak_inline uint32_t hak__start_bound(const struct hak_slab *slab) { return hak_peek(&slab->start_bound); }
 
-/* Whether the slab's start_bound says nothing. */
+/* Whether the slab's start_bound tells nothing. */
 hak_inline bool hak__start_bound_is_lost(uint32_t start_bound) { return start_bound == 0; }
 
 /* Whether a block of the class named by the slab's word begins at p and has been handed out at some time. */
@@ -72,7 +72,7 @@ hak_inline bool hak__looks_freed(const void *p) { return *(const hak_key *)p == 
 hak_inline bool hak__looks_purged(const void *p) { return *(const hak_key *)p == 0; }
 hak_inline void hak__mark_freed(void *p) { *(hak_key *)p = hak__freed_key; }
 hak_inline void hak__mark_live(void *p) { *(hak_key *)p = 0; }
-hak_inline void hak__prefetch_mark(const void *p) { hak_prefetch_to_write(p); } /* before a look and a mark */
+hak_inline void hak__prefetch_mark(const void *p) { hak_prefetch_to_write(p); } /* before a check and a mark */
 
 #else
 
@@ -110,7 +110,7 @@ _Static_assert(HAK_SLAB_SIZE == 1u << 16, "an address's low 16 bits are its offs
 
 enum hak_span_keys {
     HAK_SPAN_KEYS_WHOLE,
-    HAK_SPAN_KEYS_LOST, /* some free blocks may have lost their keys (freed.h) */
+    HAK_SPAN_KEYS_LOST, /* some free blocks may have lost their keys (see above) */
     HAK_SPAN_HARDENED, /* made in hardened mode (hardened.h): the fast path serves none of its frees */
 };
 
