@@ -8,8 +8,8 @@
 //   hak::heap                 owns a heap; its destructor ends the heap and all its blocks
 //   hak::default_scope        the thread's malloc goes to a heap until the end of the scope
 //
-// Where there is no memory, they do what operator new does: call the new-handler as long as there is one, then throw
-// std::bad_alloc. A program that is compiled without exceptions ends by abort() instead.
+// Without memory they behave like operator new: call the new-handler as long as there is one, then throw
+// std::bad_alloc. A program compiled without exceptions ends by abort() instead.
 #ifndef HAKMEM_HPP
 #define HAKMEM_HPP
 
@@ -36,7 +36,7 @@ namespace hak {
 
 namespace detail {
 
-// What every block is aligned to.
+// The alignment of every block.
 constexpr std::size_t aligned = 16;
 
 template <class Exception>
@@ -49,7 +49,7 @@ template <class Exception>
 #endif
 }
 
-// Never null. Of a heap, or of malloc if that is null.
+// Never null. From a heap, or from malloc if the heap is null.
 inline void *allocate(hak_heap_t *heap, std::size_t bytes, std::size_t align)
 {
     for (;;) {
@@ -63,7 +63,7 @@ inline void *allocate(hak_heap_t *heap, std::size_t bytes, std::size_t align)
     }
 }
 
-// With the size and alignment that it was allocated with; others are misuse.
+// Takes the size and alignment of the allocation; others are misuse.
 inline void deallocate(hak_heap_t *heap, void *block, std::size_t bytes, std::size_t align) noexcept
 {
     if (heap != nullptr)
@@ -100,7 +100,7 @@ private:
 
 }  // namespace detail
 
-// Moves, and does not copy. A heap that was moved from is empty: its handle is that of malloc.
+// Movable, not copyable. A moved-from heap is empty: its handle is malloc's.
 class heap {
 public:
     heap() : heap(hak_heap_options{ sizeof(hak_heap_options), nullptr, 0, nullptr, nullptr, 0, 0, nullptr, 0 }) {}
@@ -130,7 +130,7 @@ public:
     hak_heap_t *get() const noexcept { return handle_; }
     hak_heap_t *release() noexcept { return std::exchange(handle_, nullptr); }
 
-    // No memory is nullptr here.
+    // Returns nullptr without memory.
     void *allocate(std::size_t bytes) noexcept { return hak_heap_malloc(handle_, bytes); }
     void *allocate(std::size_t bytes, std::size_t align) noexcept { return hak_heap_aligned_alloc(handle_, align, bytes); }
     void reset() noexcept { hak_heap_reset(handle_); }
@@ -146,7 +146,7 @@ private:
     hak_heap_t *handle_;
 };
 
-// Two are equal if they are of the same heap, or both of malloc; containers that are swapped or assigned by move take them along.
+// Two are equal if both belong to the same heap, or both to malloc; a container's swap and move assignment propagate them.
 template <class T>
 class allocator {
 public:
@@ -191,7 +191,7 @@ bool operator!=(const allocator<T> &a, const allocator<U> &b) noexcept
 }
 
 #if defined(HAKMEM_HAS_MEMORY_RESOURCE)
-// Two are equal if they are of the same heap; without RTTI each is equal to itself alone, since no other can be told to be one.
+// Two are equal if both belong to the same heap; without RTTI a resource equals only itself, because it cannot recognise others.
 class memory_resource : public std::pmr::memory_resource {
 public:
     memory_resource() noexcept = default;   // malloc's
@@ -219,7 +219,7 @@ private:
     hak_heap_t *handle_ = nullptr;
 };
 
-// One that is never destroyed, so that containers of static duration may use it to the end.
+// A resource that is never destroyed, so that containers of static duration may use it to the end.
 inline memory_resource *resource() noexcept
 {
     alignas(memory_resource) static unsigned char place[sizeof(memory_resource)];
@@ -254,7 +254,7 @@ private:
     }
 };
 
-// Ends an array whose elements need no destructor: the block does not know how many there are.
+// Ends an array whose elements need no destructor: the block does not know their number.
 template <class T>
 struct deleter<T[]> {
     static_assert(std::is_trivially_destructible_v<T>, "elements with a destructor belong in a container with hak::allocator");
@@ -270,7 +270,7 @@ struct deleter<void> {
 template <class T>
 using unique_ptr = std::unique_ptr<T, deleter<T>>;
 
-// An object in a heap; null: in malloc's memory.
+// An object in a heap, or in malloc's memory if the heap is null.
 template <class T, class... Arguments>
 std::enable_if_t<!std::is_array_v<T>, unique_ptr<T>> make_unique_in(hak_heap_t *handle, Arguments &&...arguments)
 {
@@ -304,7 +304,7 @@ std::enable_if_t<std::is_array_v<T> && std::extent_v<T> == 0, unique_ptr<T>> mak
     return unique_ptr<T>(first);
 }
 
-// The calling thread's default heap until the end of the scope, which is in the same thread.
+// Sets the calling thread's default heap until the end of the scope, which the same thread must leave.
 class default_scope {
 public:
     explicit default_scope(hak_heap_t *handle) noexcept : former_(hak_heap_set_default(handle)) {}
@@ -317,7 +317,7 @@ private:
     hak_heap_t *former_;
 };
 
-// A function for a new thread that has the default heap of the thread that calls this.
+// Wraps a function for a new thread, which then has the calling thread's default heap.
 template <class Function>
 auto inheriting(Function function)
 {

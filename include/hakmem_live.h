@@ -4,9 +4,9 @@
  *
  * Reading. Find the symbol `hak_live` in the symbol table of the library's file (of the program's, if it was linked with
  * the archive) and add the address at which the file is mapped. Check `magic` and `version`. All addresses in it hold
- * until the process calls exec; a forked child has its own copy. Integers are the machine's own. Then read
- * `struct hak_live_tables` at root 0; its lists pair names with numbers, so nothing about the library's insides has to
- * be known beforehand:
+ * until the process calls exec; a forked child has its own copy. Integers are in the machine's format. Then read
+ * `struct hak_live_tables` at root 0; its lists pair names with numbers, so a reader needs no knowledge of the
+ * library's internals:
  *
  *   HAK_LIVE_LIST_ROOTS     names of the elements of hak_live.roots, in order
  *   HAK_LIVE_LIST_NUMBERS   sizes, strides and offsets in the library's structures (src/stats/live.c explains each)
@@ -17,26 +17,26 @@
  *   HAK_LIVE_LIST_KINDS, HAK_LIVE_LIST_WHEN, HAK_LIVE_LIST_STATS   kinds of options, when one takes effect, values of the
  *                           option stats; a name may be empty
  *
- * Where a figure comes from is one number: kind << 28 | root << 20 | offset, HAK_LIVE_KIND and so on.
+ * One number says where a figure comes from: kind << 28 | root << 20 | offset, HAK_LIVE_KIND and so on.
  *
  *   HAK_LIVE_WORD     the 64-bit word at roots[root] + offset
  *   HAK_LIVE_HEAPS    the sum, over all heaps whose state is not 0, of the 64-bit word at heap + offset
- *   HAK_LIVE_ALL      the same and the 64-bit word at roots[root], modulo 2^64
+ *   HAK_LIVE_ALL      the same plus the 64-bit word at roots[root], modulo 2^64
  *   HAK_LIVE_CLASS    of a column: the sum over the same heaps at heap + heap_classes + class * heap_class_stride + offset
  *   HAK_LIVE_TABLE    of a column: the 32-bit word at roots[classes] + class * class_stride + offset
  *   HAK_LIVE_RULE     follows from the others, as docs/statistics.md says
- *   HAK_LIVE_KERNEL   the kernel says it: /proc/PID
- *   HAK_LIVE_PAGES    only a look at every page says it (hak_stats_ledger)
+ *   HAK_LIVE_KERNEL   from the kernel: /proc/PID
+ *   HAK_LIVE_PAGES    takes a look at every page (hak_stats_ledger)
  *
- * A core dump is read in the same way: the structure is found by its magic among the writable data of the program's and
- * the libraries' files, which every core has. What is compiled into the library (root tables, and those of classes and
- * options) is in the core only if /proc/PID/coredump_filter had bit 2 set; otherwise it is in the file that was mapped there.
- * Root layout says whether such a file is the build that ran: it is the sum, modulo 2^64, of mix(mix(value + i << 32)) over
+ * Read a core dump in the same way: find the structure by its magic among the writable data of the program's and the
+ * libraries' files, which every core has. Data compiled into the library (root tables, and those of classes and options)
+ * is in the core only if /proc/PID/coredump_filter had bit 2 set; otherwise it is in the file that was mapped there.
+ * Root layout tells whether such a file is the build that ran: it is the sum, modulo 2^64, of mix(mix(value + i << 32)) over
  * all numbers of HAK_LIVE_LIST_NUMBERS, i from 0, and over all classes c with value = size | blocks << 32 | slabs << 56 and
  * i = 2^16 + c, where mix(x) = y ^ y >> 32 with y = x * HAK_LIVE_MIX modulo 2^64.
  *
- * No thread is stopped, so each figure is from its own moment. Names are only added; `version` changes when what is written
- * here changes its meaning. */
+ * No thread is stopped, so figures are from different moments. Names are only added; `version` changes when anything
+ * described here changes its meaning. */
 #ifndef HAKMEM_LIVE_H
 #define HAKMEM_LIVE_H
 
@@ -61,15 +61,14 @@ enum { HAK_LIVE_WORD = 1, HAK_LIVE_HEAPS, HAK_LIVE_CLASS, HAK_LIVE_TABLE, HAK_LI
 #define HAK_LIVE_ROOT(where) ((where) >> 20 & 255)
 #define HAK_LIVE_OFFSET(where) ((where) & 0xfffff)
 
-/* `count` names of a list, each with its ending 0, one after another, begin `names` bytes after the tables' start, and
- * the `count` 32-bit numbers beside them `values` bytes after it; values = 0: there are none, a name's number is its
- * place. */
+/* The list's `count` names, each with its terminating 0, begin `names` bytes after the tables' start, and their 32-bit
+ * numbers `values` bytes after it; values = 0: a name's number is its index. */
 struct hak_live_list {
     uint32_t count, names, values;
 };
 
 struct hak_live_tables {
-    uint32_t size;         /* bytes of everything that the lists point to, from the start of this structure */
+    uint32_t size;         /* bytes from the start of this structure to the end of the lists' data */
     uint32_t list_count;
     struct hak_live_list lists[HAK_LIVE_LISTS];
 };
@@ -79,10 +78,10 @@ struct hak_live {
     uint32_t version;
     uint32_t size;         /* bytes of this structure */
     uint32_t root_count;
-    uint64_t roots[HAK_LIVE_ROOTS_MAX];   /* addresses in this process; the first one is that of the tables */
+    uint64_t roots[HAK_LIVE_ROOTS_MAX];   /* addresses in this process; the first is the tables' */
 };
 
-/* For readers outside; a program asks hak_stats_snapshot. */
+/* For other processes; a program calls hak_stats_snapshot. */
 extern struct hak_live hak_live;
 
 #ifdef __cplusplus

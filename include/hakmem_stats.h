@@ -1,8 +1,8 @@
 /* HAKMEM's statistics for programs: one structure, filled by one call. docs/statistics.md explains every figure.
  *
- * Compatible growth: fields are only ever appended to a group's reserved room or to the end, so a program built with an
- * older header gets what it knows (it passes its own size), and one built with a newer header sees in `size` how much
- * the library has filled; the rest is 0. `version` changes only when a field that exists changes its meaning. */
+ * Compatible growth: fields are only appended, to a group's reserved room or to the end. A program built with an older
+ * header gets the fields that it knows (it passes its own size); one built with a newer header sees in `size` how much
+ * the library has filled; the rest is 0. `version` changes only when an existing field changes its meaning. */
 #ifndef HAKMEM_STATS_H
 #define HAKMEM_STATS_H
 
@@ -31,22 +31,22 @@ struct hak_stats_class {
     uint64_t cached;        /* ready in the bins of all threads */
     uint64_t refilled;      /* moved from spans into bins so far */
     uint64_t drained;       /* moved back from bins into spans so far */
-    uint64_t collected;     /* freed by other threads and taken in by their owner so far */
+    uint64_t collected;     /* freed by other threads and collected by their owner so far */
     uint64_t misses;        /* calls that found the bin empty so far */
     uint64_t outbox;        /* freed by other threads, not yet published */
     uint64_t mallocs;       /* calls so far, HAK_STATS_HAS_CALLS only */
     uint64_t frees;         /* by the blocks' owner, HAK_STATS_HAS_CALLS only */
     uint64_t hits;          /* mallocs that needed no refill, HAK_STATS_HAS_CALLS only */
     uint64_t pinned;        /* resident bytes of free blocks in partly used spans, HAK_STATS_HAS_LEDGER only */
-    uint64_t warm_hits;     /* refills served from the warm pool, so without a search; the other misses searched */
+    uint64_t warm_hits;     /* refills served from the warm pool without a search; the other misses searched */
     uint64_t warm_prefilled;   /* spans put into the warm pool by refills that found it empty */
     uint64_t reserved[1];
 };
 
-/* How long slow paths took. Bucket i counts those of less than 2^i ns that no smaller bucket has; the last one also
- * those that took longer. */
+/* Durations of slow paths. Bucket i counts those below 2^i ns that are in no smaller bucket; the last one also counts
+ * longer ones. */
 struct hak_stats_latency {
-    uint64_t sum;           /* ns, of all of them together */
+    uint64_t sum;           /* ns, the sum of all durations */
     uint64_t buckets[HAK_STATS_BUCKETS];
     uint64_t reserved[3];
 };
@@ -59,7 +59,7 @@ struct hak_stats {
     uint64_t class_count;
 
     /* frees of blocks that belong to another thread's heap, and the heaps */
-    uint64_t remote_frees;            /* such frees, as published */
+    uint64_t remote_frees;            /* such frees, counted when published */
     uint64_t remote_published;        /* atomic operations that published them */
     uint64_t remote_forwarded;        /* spans met on the wrong pending stack and sent on */
     uint64_t remote_adopted_spans;    /* spans taken over from heaps whose thread has ended */
@@ -68,14 +68,14 @@ struct hak_stats {
     uint64_t remote_parked;           /* heaps without a thread */
     uint64_t remote_lock_waits;       /* how often a lock was found held */
 
-    /* calls of the system made by the library */
+    /* system calls made by the library */
     uint64_t system_mmap;
     uint64_t system_munmap;
     uint64_t system_madvise;
     uint64_t system_mremap;
     uint64_t system_probe;            /* searches for room after the random window was refused */
-    uint64_t system_mincore;          /* looks at which pages are resident; those of hak_stats_ledger() too */
-    uint64_t system_failed;           /* those that the system refused */
+    uint64_t system_mincore;          /* queries of residency, including those of hak_stats_ledger() */
+    uint64_t system_failed;           /* calls that the system refused */
 
     /* calls of the library, HAK_STATS_HAS_CALLS only */
     uint64_t calls_malloc;
@@ -94,28 +94,28 @@ struct hak_stats {
     uint64_t superslabs_taken;        /* in use: in slabs, part of a huge block, or a hole */
     uint64_t superslabs_below_top;    /* reached so far, in use or free */
     uint64_t superslabs_opened;       /* put in slabs so far */
-    uint64_t superslabs_closed;       /* gone back whole so far */
+    uint64_t superslabs_closed;       /* returned whole so far */
     uint64_t superslabs_holes;        /* skipped because of a foreign mapping */
     uint64_t superslabs_slab_runs_claimed;   /* runs found without a lock in one that was in slabs already */
     uint64_t superslabs_collapsed;    /* made one huge page so far */
     uint64_t superslabs_collapse_refused;
-    uint64_t superslabs_split;        /* huge pages of which parts went back, at most half of it in use */
-    uint64_t superslabs_lock_takes;   /* times that the lock over all SuperSlabs was taken so far */
+    uint64_t superslabs_split;        /* huge pages split to return parts, at most half of each in use */
+    uint64_t superslabs_lock_takes;   /* acquisitions of the lock over all SuperSlabs so far */
 
     /* blocks above 1 MiB */
     uint64_t huge_live;
     uint64_t huge_allocated;
     uint64_t huge_freed;
     uint64_t huge_grown_in_place;
-    uint64_t huge_moved;              /* by having the kernel move their pages */
+    uint64_t huge_moved;              /* resized by letting the kernel move their pages */
 
-    /* what upkeep has done so far */
+    /* upkeep's work so far */
     uint64_t upkeep_steps;
-    uint64_t upkeep_collected_heaps;  /* times that a heap was collected for */
-    uint64_t upkeep_outbox_blocks;    /* published out of the outboxes of other threads */
-    uint64_t upkeep_spans_ended;      /* that were idle and wholly free */
+    uint64_t upkeep_collected_heaps;  /* heaps collected for, counted each time */
+    uint64_t upkeep_outbox_blocks;    /* published from other threads' outboxes */
+    uint64_t upkeep_spans_ended;      /* spans that were idle and wholly free */
     uint64_t upkeep_span_purges;      /* runs of pages returned from idle spans that are in use */
-    uint64_t upkeep_span_purged;      /* resident bytes of them */
+    uint64_t upkeep_span_purged;      /* their resident bytes */
     uint64_t upkeep_armings;          /* times that a heap began to poll */
     uint64_t upkeep_background;       /* 1 while there is a background thread */
     uint64_t upkeep_background_starts;
@@ -130,45 +130,45 @@ struct hak_stats {
     uint64_t ledger_cached;           /* in bins and outboxes */
     uint64_t ledger_free_in_slabs;    /* free blocks of spans */
     uint64_t ledger_frontier_slack;   /* resident beyond a span's frontier, and the ends of slabs */
-    uint64_t ledger_empty;            /* unused slabs, free SuperSlabs, tails of huge blocks: they wait to be used or purged */
+    uint64_t ledger_empty;            /* unused slabs, free SuperSlabs, tails of huge blocks: waiting for reuse or purge */
     uint64_t ledger_huge;             /* huge blocks */
     uint64_t ledger_metadata;         /* the library's tables */
     uint64_t ledger_not_ours;         /* code, stacks and all other mappings, from /proc/self/smaps */
     uint64_t ledger_sum;              /* the eight above */
     uint64_t ledger_rss;              /* the kernel's figure: Rss of all mappings */
-    uint64_t ledger_unread_spans;     /* spans in use while they were looked at; counted as wholly live and cached */
+    uint64_t ledger_unread_spans;     /* spans in use during the walk; counted as wholly live and cached */
     uint64_t ledger_huge_pages;       /* resident in huge pages, of the heap; not a state of its own */
 
     /* sums over all classes */
     uint64_t total_refilled;
-    uint64_t total_drained;           /* with collected */
+    uint64_t total_drained;           /* including collected */
     uint64_t total_misses;
     uint64_t total_live;
     uint64_t total_peak_bytes;        /* the largest value of bytes_mapped */
 
     /* spans obtained by heaps that had none with free blocks, by stage of the shared pool, cheapest first */
-    uint64_t stages_own_hint;         /* slabs in use before, of the SuperSlab taken from last */
+    uint64_t stages_own_hint;         /* previously used slabs of the SuperSlab taken from last */
     uint64_t stages_own_empty;        /* an empty span of the heap's own, of another class */
     uint64_t stages_adopted;          /* adoptions from heaps whose thread has ended; each may bring several spans */
     uint64_t stages_claimed;          /* unused slabs of any SuperSlab, claimed without a lock */
-    uint64_t stages_locked;           /* a further SuperSlab, under the arena's lock */
+    uint64_t stages_locked;           /* a new SuperSlab, under the arena's lock */
 
     /* tiers of SuperSlabs in slabs */
     uint64_t tiers_hot;               /* serve first */
     uint64_t tiers_draining;          /* are left to empty */
     uint64_t tiers_to_draining;       /* began to drain so far */
-    uint64_t tiers_to_hot;            /* draining ones that filled again so far */
+    uint64_t tiers_to_hot;            /* draining ones that refilled so far */
     uint64_t tiers_emptied;           /* draining ones that emptied so far */
-    uint64_t tiers_drawn;             /* runs of slabs that draining ones served after all */
+    uint64_t tiers_drawn;             /* runs of slabs that draining ones still served */
 
     /* emptied SuperSlabs */
     uint64_t lru_kept;
-    uint64_t lru_returned_by_age;     /* bytes returned to the system so far because they had been kept for long */
-    uint64_t lru_returned_by_bytes;   /* because too many were kept */
+    uint64_t lru_returned_by_age;     /* bytes returned to the system so far because of their age */
+    uint64_t lru_returned_by_bytes;   /* because too many bytes were kept */
 
     /* memory mapped ahead of need */
     uint64_t reserve_mapped;          /* SuperSlabs so far */
-    uint64_t reserve_missed;          /* requests that had memory mapped all the same */
+    uint64_t reserve_missed;          /* requests that still had to map memory */
     uint64_t reserve_prefaulted;      /* SuperSlabs made one huge page when they were opened */
 
     uint64_t reserved[32];
@@ -177,13 +177,13 @@ struct hak_stats {
     struct hak_stats_latency latency_malloc, latency_free;
 };
 
-/* Fills the first `size` bytes of *out, which the caller passes as sizeof(struct hak_stats). Nobody is stopped: when
- * other threads allocate meanwhile, each figure is of its own moment. Does not allocate. 0; EINVAL when out is NULL or
- * size has no room for the first four fields; ENOMEM when the library could not start. */
+/* Fills the first `size` bytes of *out; pass sizeof(struct hak_stats). Stops no thread: if others allocate meanwhile,
+ * figures are from different moments. Does not allocate. Returns 0; EINVAL if out is NULL or size has no room for the
+ * first four fields; ENOMEM if the library could not start. */
 int hak_stats_snapshot(struct hak_stats *out, size_t size);
 
 /* The same with the ledger of resident memory, which asks the kernel about every page of the heap and reads
- * /proc/self/smaps: milliseconds rather than microseconds. ENOSYS when smaps cannot be read; *out then has the rest. */
+ * /proc/self/smaps: milliseconds rather than microseconds. ENOSYS if smaps cannot be read; *out then has the rest. */
 int hak_stats_ledger(struct hak_stats *out, size_t size);
 
 #ifdef __cplusplus

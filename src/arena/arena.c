@@ -1,11 +1,11 @@
-/* The arena's state and its lock, the sums that each change of a SuperSlab goes into, and the figures that are published. */
+/* The arena's state and its lock, the sums that each change of a SuperSlab updates, and the published figures. */
 #include "arena/arena.h"
 
 #include <errno.h>
 
 #include "arena/limit.h"
 
-/* Every slow path reads them, so they begin a line that counters of calls do not share. */
+/* Every slow path reads them, so they begin a line that call counters do not share. */
 hak_line_aligned struct hak_super *hak__supers;
 hak_line_aligned struct hak_super_word *hak__super_words;
 

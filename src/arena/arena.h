@@ -21,13 +21,13 @@
 
 enum hak_super_kind { HAK_SUPER_FREE, HAK_SUPER_IN_SLABS, HAK_SUPER_HUGE, HAK_SUPER_HUGE_TAIL, HAK_SUPER_HOLE };
 
-/* One per SuperSlab, out of line. Each has a cache line, because threads that work in different SuperSlabs write to them at the same
- * time. */
+/* One per SuperSlab, out of line. Each has a cache line, because threads that work in different SuperSlabs write to them at the
+ * same time. */
 struct hak_super {
     hak_line_aligned _Atomic uint64_t slabs; /* bits 0..31: unused slabs; bits 32..63: slabs that may hold old data (span/) */
     uint32_t mapped; /* bytes mapped, from the start */
-    uint32_t dirty; /* of a free SuperSlab: bytes that may hold old data, from the start */
-    _Atomic uint64_t freed_ms; /* when it was emptied or got its tail, or in slabs: when a slab was last given back */
+    uint32_t dirty; /* of a free SuperSlab: bytes that may hold old data, from its start */
+    _Atomic uint64_t freed_ms; /* when it was emptied or got its tail; in slabs: when a slab was last given back */
     union {
         uint32_t newer; /* its neighbours in the list of emptied ones, plus one; 0: none (retained.c) */
         uint32_t tail; /* of a huge block: bytes behind its end that stay mapped (retained.h) */
@@ -40,42 +40,42 @@ struct hak_super {
     _Atomic size_t huge_bytes; /* of a huge block's first SuperSlab: bytes mapped for the block */
     _Atomic uint32_t kind; /* enum hak_super_kind */
     _Atomic uint8_t collapsed; /* its pages were made one huge page, and none has been purged since (hugepages.h) */
-    uint8_t no_huge; /* its memory is marked against huge pages, perhaps unlike its neighbours' (hugepages.h) */
-    uint16_t moved; /* pieces of it that came by mremap: unmapped rather than purged, so that mappings merge */
+    uint8_t no_huge; /* its memory is marked against huge pages; its neighbours' may not be (hugepages.h) */
+    uint16_t moved; /* pieces that came by mremap: the SuperSlab is unmapped rather than purged, so that mappings merge */
     _Atomic uint32_t full_ms; /* in slabs: since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
     union {
         uint32_t guard; /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
-        uint32_t bare; /* in slabs: it is mapped in pieces, as far as its spans need it (runs.h) */
+        uint32_t bare; /* in slabs: mapped in pieces, as far as its spans need it (runs.h) */
     };
-    _Atomic uint32_t assigned_to; /* the heap that it is assigned to (heap/large.c); 0: none */
-    _Atomic uint32_t purged_mapped; /* in slabs, under HAKMEM_UNMAP: bytes that were purged and stay mapped, at most */
+    _Atomic uint32_t assigned_to; /* the heap to which it is assigned (heap/large.c); 0: none */
+    _Atomic uint32_t purged_mapped; /* in slabs, under HAKMEM_UNMAP: an upper bound of the purged bytes that stay mapped */
 };
 
 _Static_assert(sizeof(struct hak_super) == 64, "a SuperSlab's entry is a cache line");
 
-/* 64 SuperSlabs' worth of bits, which is a part of the window (window.h); one cache line. */
+/* 64 SuperSlabs' worth of bits, a part of the window (window.h); one cache line. */
 #define HAK_PART_SUPERS 64
 struct hak_super_word {
     uint64_t taken; /* arena lock */
     uint64_t dirty; /* free, mapped and dirty; arena lock */
     _Atomic uint64_t partial[HAK_LEVELS]; /* hints: has a free run of >= 1, 2, 4, 8, 16 slabs; may be stale (span/) */
-    _Atomic uint64_t draining; /* in slabs, and left to empty (span/pool.c) */
+    _Atomic uint64_t draining; /* in slabs, DRAINING (span/pool.c) */
 };
 
 /* The arena's counts, besides the frontier:
  *   mapped, dirty     user bytes mapped; those of free SuperSlabs that may hold old data
  *   peak              the most user bytes mapped at once
- *   taken, holes      SuperSlabs handed out; those where a foreign mapping was found
- *   kept              SuperSlabs emptied and kept with their old pages
+ *   taken, holes      SuperSlabs handed out; those in which a foreign mapping was found
+ *   kept              emptied SuperSlabs that keep their old pages
  *   waited, reserved  requests that had memory mapped; SuperSlabs mapped ahead of need; so far, like the next three
- *   returned_by_age, returned_by_bytes   bytes of emptied SuperSlabs that went back to the system
+ *   returned_by_age, returned_by_bytes   bytes of emptied SuperSlabs returned to the system
  *   lock_takes        times that the arena's lock was taken */
 #define HAK_ARENA_COUNTS(X) \
     X(mapped) X(peak) X(dirty) X(taken) X(holes) X(kept) X(waited) X(reserved) X(returned_by_age) X(returned_by_bytes) \
     X(lock_takes)
 
-/* The figures as they were when the lock was last released; stats/live.c says where they lie. The fast path reads words that are
- * global too, so they have a line of their own. */
+/* The figures at the last release of the lock; stats/live.c lists their places. The fast path reads other global words, so the
+ * figures have a cache line of their own. */
 struct hak_arena_published {
 #define X(name) hak_counter name;
     HAK_ARENA_COUNTS(X)
@@ -121,24 +121,24 @@ struct hak_arena_state {
     size_t moved; /* the sum of all SuperSlabs' */
     size_t tails; /* the sum of all SuperSlabs' */
     size_t pieces; /* bytes mapped in bare SuperSlabs */
-    size_t ends; /* SuperSlabs in which what is mapped ends; with `moved` about the number of mappings */
+    size_t ends; /* SuperSlabs in which mapped memory ends; with `moved`, roughly the number of mappings */
     uint32_t newest, oldest; /* the ends of the list of emptied ones: a SuperSlab's number plus one; 0: the list is empty */
-    uint64_t looked_ms; /* when that was last looked at for its age */
-    uintptr_t mapping; /* the range that is being mapped, until the lock is released; a child of that moment unmaps it, */
-    size_t mapping_bytes; /* unless its SuperSlab says already that it is mapped */
+    uint64_t looked_ms; /* when the list was last checked for age */
+    uintptr_t mapping; /* the range being mapped, until the lock is released; a child forked meanwhile unmaps it, ... */
+    size_t mapping_bytes; /* ... unless its SuperSlab already counts as mapped */
 } hak_line_aligned;
 
 extern struct hak_arena_state hak__arena_state;
 
-bool hak__arena_is_mine(void); /* whether the calling thread has the lock */
-bool hak__arena_inherit(void); /* in a forked child: takes over the lock from a thread that is not there; false: none had it */
+bool hak__arena_is_mine(void); /* whether the calling thread holds the lock */
+bool hak__arena_inherit(void); /* in a forked child: takes the lock over from an absent thread; false: none held it */
 int hak__arena_map(uintptr_t address, size_t bytes); /* as hak__os_map, and notes the range */
 
-/* Whether the process has a crowd of mappings, so that the arena makes no more (limit.h). */
+/* Whether the process has so many mappings that the arena makes no more (limit.h). */
 bool hak__arena_is_crowded(void);
 
-/* For each request to the system, with its errno code: if it was refused, unmaps all unused memory. Whether there was some, so that the
- * request is worth repeating. hak__arena_on_refusal says which function unmaps; it has the same result. */
+/* Called after each request to the system, with its errno code: if it was refused, unmaps all unused memory. Returns whether there
+ * was some, so that the request is worth repeating. hak__arena_on_refusal sets the function that unmaps; it has the same result. */
 hak_at_start bool hak__arena_gives_up(int code);
 void hak__arena_on_refusal(bool (*unmap_unused)(void));
 
@@ -157,12 +157,12 @@ hak_inline size_t hak__super_need(size_t i, size_t bytes)
     return bytes <= before ? 0 : hak_min(bytes - before, HAK_SUPER_SIZE);
 }
 
-/* Change one SuperSlab's part of the sums: whether it is taken; how many of its bytes are mapped, from its start, of which
- * hak__super_count_mapped counts the difference in `mapped` too; how many pieces came by mremap. */
+/* Change one SuperSlab's part of the sums: whether it is taken; how many of its bytes are mapped, from its start; how many pieces
+ * came by mremap. hak__super_count_mapped also adds the difference to `mapped`. */
 void hak__super_set_taken(size_t super, bool taken);
 void hak__super_set_mapped(size_t super, size_t bytes);
 void hak__super_count_mapped(size_t super, size_t bytes);
 void hak__super_set_moved(size_t super, size_t pieces);
 
-/* Whether what is mapped ends in a SuperSlab: it is mapped in part, or wholly and the next one not at all. */
+/* Whether mapped memory ends in a SuperSlab: it is mapped in part, or wholly while the next one is not mapped at all. */
 bool hak__super_is_end(size_t super);

@@ -6,17 +6,17 @@
 #include "arena/limit.h"
 #include "diag/options.h"
 
-/* A SuperSlab unmarked for collapsing is a separate mapping; at most this share of the process's mappings may be one. */
+/* A SuperSlab unmarked for collapsing is a separate mapping; at most this share of the process's mappings may be such. */
 enum { MAPPINGS_PER_UNMARKED = 16 };
 
 /* Memory is dense if no more than this share of its pages is absent. */
 enum { ABSENT_SHARE = 16, PAGES_OF_SUPER = HAK_SUPER_SIZE / 4096 };
 
 static _Atomic uint32_t setting_seen; /* the system's setting plus one; 0: not looked at */
-static _Atomic bool impossible; /* the kernel cannot collapse */
+static _Atomic bool impossible; /* the kernel does not support collapsing */
 struct hak_thp_counts hak__thp_counts;
 
-/* Read once: a later change of the setting does not concern what is already mapped. */
+/* Read once: a later change of the setting does not affect what is already mapped. */
 static enum hak_os_huge_setting thp_setting(void)
 {
     uint32_t seen = hak_load(&setting_seen, HAK_RELAXED);
@@ -74,7 +74,7 @@ bool hak__thp_collapse(size_t super)
 {
     hak_assert(hak__supers[super].mapped == HAK_SUPER_SIZE && !hak__super_is_bare(super), "a huge page is a whole SuperSlab");
     uintptr_t start = (uintptr_t)hak__super_start(super);
-    if (thp_setting() == HAK_OS_HUGE_ALWAYS || hak__supers[super].no_huge) /* it was marked, and a marked one is refused */
+    if (thp_setting() == HAK_OS_HUGE_ALWAYS || hak__supers[super].no_huge) /* collapsing a marked SuperSlab is refused */
         hak__os_advise(start, HAK_SUPER_SIZE, HAK_OS_HUGE);
     int code = hak__os_advise(start, HAK_SUPER_SIZE, HAK_OS_COLLAPSE);
     if (code == 0) {
@@ -114,16 +114,16 @@ static bool thp_prefault(size_t super)
 }
 
 enum {
-    PREFAULT_FROM = 8, /* SuperSlabs in slabs besides */
+    PREFAULT_FROM = 8, /* SuperSlabs already in slabs */
     PROBE_EVERY = 8,
-    PREFAULT_PAUSE = 64, /* SuperSlabs after one for which the kernel had no huge page */
+    PREFAULT_PAUSE = 64, /* SuperSlabs to skip after one for which the kernel had no huge page */
 };
 
 /* Threads that open SuperSlabs at the same time may overwrite each other's probe; one of them counts. */
 static struct {
     _Atomic uint32_t probe; /* the SuperSlab left to fault page by page, plus one; 0: it has been looked at */
     _Atomic uint32_t opened; /* so far, modulo 2^32 */
-    _Atomic bool dense; /* what the last probe has shown */
+    _Atomic bool dense; /* the result of the last probe */
     _Atomic uint32_t pause_left;
 } prefaults;
 
@@ -135,7 +135,7 @@ static void look_at_probe(void)
                   hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS && hak__thp_is_dense(super), HAK_RELAXED);
 }
 
-/* False: the kernel had no huge page. Not asked again for a while, since it may have searched for one. */
+/* False: the kernel had no huge page. It is not asked again for a while, since it may have searched for one. */
 static bool prefault_now(size_t super)
 {
     uint32_t left = hak_load(&prefaults.pause_left, HAK_RELAXED);

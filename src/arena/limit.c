@@ -1,4 +1,4 @@
-/* Limits: see limit.h. The soft limit's state goes round:
+/* Limits: see limit.h. The states of the soft limit form a cycle:
  *
  *   CALM     -> WAITING   more than the limit is mapped; a notice waits           arena's lock
  *   WAITING  -> CALLING   a thread has taken the notice and is in the callback    compare-and-swap
@@ -6,7 +6,7 @@
  *   CALLING  -> CALM      there was no callback: the next growth asks again       that thread
  *   TOLD     -> CALM      less than 7/8 of the limit is mapped                    arena's lock
  *
- * Each state is left by one side only, so the callback runs once per crossing and never inside itself. */
+ * Only one side leaves each state, so the callback runs once per crossing and never inside itself. */
 #include "arena/limit.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 enum { NOTICE_PRESSURE = 1, NOTICE_SYSTEM = 2, NOTICE_WATCH = 4 };
 enum pressure { CALM, WAITING, CALLING, TOLD };
 
-/* The library's constructor asks the system what it allows; if so much is mapped before that runs, the request does. */
+/* Beyond this many mapped bytes, a request asks the system for its limits if the library's constructor has not run yet. */
 #define ASK_SYSTEM_BEYOND ((size_t)32 << 20)
 
 /* With no more address space or data than this, SuperSlabs are mapped in pieces (runs.h). */
@@ -27,7 +27,7 @@ enum { LITTLE_ROOM = 64 << 20 };
 
 _Atomic uint32_t hak__limit_notices;
 static _Atomic uint32_t pressure; /* enum pressure */
-static _Atomic size_t noted_bytes; /* mapped, when it was last told */
+static _Atomic size_t noted_bytes; /* mapped bytes, when last noted */
 static _Atomic size_t watch_beyond = SIZE_MAX;
 static void (*_Atomic watch_function)(size_t mapped);
 static _Atomic bool system_asked;
@@ -38,9 +38,9 @@ static void *on_pressure_argument;
 enum { MAPPINGS_USUAL = 65530 };
 static _Atomic size_t mappings_allowed; /* 0: not known */
 static _Atomic bool addresses_limited;
-static _Atomic size_t address_room = SIZE_MAX; /* so much of addresses or data may be mapped, as far as is known */
+static _Atomic size_t address_room = SIZE_MAX; /* the bytes of addresses or data that may be mapped, as far as is known */
 static _Atomic bool thrifty, crowded;
-static _Atomic bool ahead_at_once; /* memory mapped ahead had all its pages at once */
+static _Atomic bool ahead_at_once; /* memory mapped ahead was resident at once */
 
 size_t hak__limit_mappings(void)
 {
@@ -68,7 +68,7 @@ bool hak__limit_is_near(void)
     return hak__limit_exists() || hak_load(&noted_bytes, HAK_RELAXED) > hak_load(&address_room, HAK_RELAXED) / 2;
 }
 
-/* An eighth more, since a shorter mapping may still be had. */
+/* An eighth more, since a shorter mapping may still succeed. */
 void hak__limit_refused(size_t mapped)
 {
     size_t room = hak_load(&address_room, HAK_RELAXED);
@@ -106,8 +106,8 @@ bool hak__limit_was_crowded(void) { return hak_load(&crowded, HAK_RELAXED); }
 
 static void notify_limit(uint32_t notice) { hak_fetch_or(&hak__limit_notices, notice, HAK_RELAXED); }
 
-/* Crowded for good: when a gap between two mappings is filled, the kernel does not merge them if both have had pages, so the count
- * falls below the real number. */
+/* `crowded` is never cleared: when a gap between two mappings is filled, the kernel does not merge them if both have had pages, so
+ * the count falls below the real number. */
 void hak__limit_note(size_t mapped, size_t mappings)
 {
     size_t limit = hak__option(HAK_OPTION_soft_limit);
@@ -115,7 +115,7 @@ void hak__limit_note(size_t mapped, size_t mappings)
         hak_store(&crowded, true, HAK_RELAXED);
     uint32_t state = hak_load(&pressure, HAK_RELAXED);
     hak_store(&noted_bytes, mapped, HAK_RELAXED);
-    if (hak_unlikely(mapped > hak_load(&address_room, HAK_RELAXED))) /* it has been raised */
+    if (hak_unlikely(mapped > hak_load(&address_room, HAK_RELAXED))) /* the limit has been raised */
         hak_store(&address_room, SIZE_MAX, HAK_RELAXED);
     if (mapped > ASK_SYSTEM_BEYOND && !hak_load(&system_asked, HAK_RELAXED)) {
         hak_store(&system_asked, true, HAK_RELAXED);
@@ -131,7 +131,7 @@ void hak__limit_note(size_t mapped, size_t mappings)
     }
 }
 
-/* Where memory is scarce: a smaller dirty limit, and a bound on the threads' caches. */
+/* Where memory is scarce: lowers the dirty limit and bounds the threads' caches. */
 static void follow_system(void)
 {
     struct hak_os_seen seen;
@@ -212,7 +212,7 @@ void hak__limit_set_callback(hak_pressure_function *function, void *argument)
     hak__lock_release(&callback_lock);
 }
 
-/* A thread that was in the callback does not exist here, or is the one that forked from inside it and has been told. */
+/* A thread that was in the callback does not exist here, or it forked from inside the callback, which has then been called. */
 void hak__limit_fork_child(void)
 {
     hak__lock_fork_child(&callback_lock);

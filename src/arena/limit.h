@@ -1,8 +1,9 @@
-/* Limits on the memory mapped for blocks: the hard one, the soft one with its callback, and what the system allows, bytes and mappings.
- * Knows nothing of the arena, which passes its sums when it asks.
+/* Limits on the memory mapped for blocks: the hard one, the soft one with its callback, and what the system allows, bytes and
+ * mappings. It knows nothing of the arena, which passes its sums.
  *
- * The arena asks and tells under its lock. The consequences (the callback, and reading the system's files if the library's constructor
- * has not run yet) wait as a notice until a thread that holds neither the arena's lock nor a heap's delivers it, at a request's end.
+ * The arena asks and notifies under its lock. The consequences (the callback, and reading the system's files if the library's
+ * constructor has not run yet) wait as a notice until a thread that holds neither the arena's lock nor a heap's delivers it, at a
+ * request's end.
  *
  * Crowded: the kernel allows a process only vm.max_map_count mappings. Each huge block whose last SuperSlab is mapped in part begins
  * one, as does each that ends at a guard. Neighbours with the same flags are one mapping, so above a share of that number mapping.c
@@ -19,12 +20,13 @@ typedef void hak_pressure_function(size_t mapped, size_t limit, void *argument);
 /* May `more` bytes be mapped besides the `mapped` ones? */
 hak_noinline bool hak__limit_allows(size_t mapped, size_t more);
 
-/* Whether there is a limit, or what is mapped counts otherwise (HAKMEM_UNMAP): free memory is unmapped then rather
- * than purged, so that the figure compared falls. */
+/* Whether mapped bytes count, because there is a limit or under HAKMEM_UNMAP. Free memory is then unmapped rather than purged, so
+ * that the compared figure falls. */
 hak_noinline bool hak__limit_exists(void);
 
-/* Whether addresses are limited: there is such a limit, or the system has said so or has refused some. Free memory is unmapped then, so
- * that anything else in the process can have the addresses. And whether half of what there may be is mapped: then little is kept. */
+/* Whether addresses are limited: hak__limit_exists(), or the system limits them or has refused some. Free memory is then unmapped, so
+ * that anything else in the process can have the addresses. The second: whether there is a limit or half of the allowed bytes
+ * are mapped; little is kept then. */
 hak_noinline bool hak__limit_unmaps(void);
 hak_noinline bool hak__limit_is_near(void);
 
@@ -35,25 +37,25 @@ hak_cold void hak__limit_refused(size_t mapped);
 hak_noinline size_t hak__limit_mappings(void);
 hak_noinline bool hak__limit_addresses(void);
 
-/* Whether mapped memory counts although it is untouched: under HAKMEM_UNMAP, or once new memory was found resident at once
- * (mlockall). Then nothing is mapped ahead of need. */
+/* Whether untouched mapped memory counts: under HAKMEM_UNMAP, or once new memory was found resident at once (mlockall). Nothing is
+ * mapped ahead of need then. */
 bool hak__ahead_counts(void);
 
-hak_cold void hak__ahead_end(void); /* that has been found */
+hak_cold void hak__ahead_end(void); /* new memory was found resident at once */
 
-/* Whether to map only what is used: there is little room, or the kernel locks what is mapped. */
+/* Whether to map only memory that is used: there is little room, or the kernel locks mapped memory. */
 bool hak__is_thrifty(void);
 hak_cold void hak__thrift_begin(void);
 
-/* Whether that many mappings are a crowd, so that the arena makes no more; whether hak__limit_note has ever seen one. */
+/* Whether that many mappings are too many to make more (crowded); the second: whether hak__limit_note has ever seen that. */
 bool hak__limit_is_crowded(size_t mappings);
 bool hak__limit_was_crowded(void);
 
-/* Notes the bytes and mappings that exist now. Under the arena's lock. */
+/* Notes the present bytes and mappings. Under the arena's lock. */
 hak_noinline void hak__limit_note(size_t mapped, size_t mappings);
 
-/* Calls `function` once, at the end of the slow path in which more than `beyond` bytes are mapped, outside of all locks. Replaces
- * an earlier watch; SIZE_MAX: none. */
+/* Calls `function` once, outside of all locks, at the end of the slow path in which mapped bytes exceed `beyond`. Replaces an
+ * earlier watch; SIZE_MAX: none. */
 hak_cold void hak__limit_watch(size_t beyond, void (*function)(size_t mapped));
 
 extern _Atomic uint32_t hak__limit_notices; /* bits, private to limit.c; 0: nothing waits */
@@ -65,7 +67,7 @@ hak_inline void hak__limit_deliver(void)
         hak__limit_deliver_slow();
 }
 
-/* Makes what the system allows the defaults of options. Reads files, so the caller holds no lock, the heap's included. */
+/* Sets option defaults from the system's limits. Reads files, so the caller holds no lock, not even the heap's. */
 hak_noinline void hak__limit_ask_system(void);
 
 hak_cold void hak__limit_set_callback(hak_pressure_function *function, void *argument);

@@ -1,5 +1,4 @@
-/* Mapping and unmapping runs of SuperSlabs: with as few calls of the system as there are gaps, and in a crowded process (limit.h)
- * without leaving any gap. */
+/* Maps and unmaps runs of SuperSlabs: with one system call per gap, and in a crowded process (limit.h) without leaving gaps. */
 #include "arena/mapping.h"
 
 #include <errno.h>
@@ -9,20 +8,21 @@
 #include "arena/window.h"
 #include "diag/options.h"
 
-/* The longest gap of free SuperSlabs below that is mapped too; blocks aligned to more lie farther apart. */
+/* The longest gap of free SuperSlabs below that is mapped too; blocks with wider alignment lie farther apart. */
 enum { GAP_MOST = 64, PURGED_MAPPED_MOST = 16 << 20 };
 
 static _Atomic size_t purged_mapped; /* the sum of all SuperSlabs' */
 
 /* --- mapping without gaps -------------------------------------------------------------------------------------------- */
 
-/* Free, and nothing of it is mapped. Not in a closed part: it may be foreign. */
+/* Whether a SuperSlab is free and wholly unmapped. Not in a closed part, which may be foreign. */
 static bool is_gap(size_t super)
 {
     return hak__part_is_open(super / HAK_PART_SUPERS) && hak__supers[super].mapped == 0 && !hak__super_is_taken(super);
 }
 
-/* The bytes between an unmapped SuperSlab and the end of what is mapped below; 0 if there are none, or more than may be mapped too. */
+/* The bytes between an unmapped SuperSlab and the end of the mapped memory below; 0 if there are none, or too many to be mapped
+ * too. */
 static size_t gap_below(size_t super)
 {
     size_t at = super;
@@ -35,7 +35,7 @@ static size_t gap_below(size_t super)
     return ((super - at + 1) << HAK_SUPER_SHIFT) - hak__supers[at - 1].mapped;
 }
 
-/* Marks all of it: a part would be a separate mapping. */
+/* Marks the whole range: marking a part would make it a separate mapping. */
 static int map_marked(uintptr_t address, size_t size, int code)
 {
     if (code == 0)
@@ -43,10 +43,11 @@ static int map_marked(uintptr_t address, size_t size, int code)
     return code;
 }
 
-/* The SuperSlabs of the gap note the mapping one after another, so that a child cannot tell which have not: it notes no range. */
+/* Notes no range, because the SuperSlabs of the gap note the mapping one after another, and a child could not tell which have done
+ * so. */
 static int map_whole_gap(uintptr_t address, size_t size) { return map_marked(address, size, hak__os_map(address, size)); }
 
-/* Notes that the gap is mapped. The SuperSlab at its bottom may be in use; the gap has its tail. */
+/* Notes that the gap is mapped. The SuperSlab at its bottom may be in use; then the gap includes its tail. */
 static void fill_gap(size_t super, size_t gap)
 {
     for (; gap != 0; gap -= hak_min(gap, HAK_SUPER_SIZE))
@@ -80,7 +81,8 @@ static int map_behind(size_t super, size_t length)
 
 /* --- runs ------------------------------------------------------------------------------------------------------------ */
 
-/* How many of the SuperSlabs from `i` on, up to `end` and `most`, have nothing of what the block needs; the bytes to map. */
+/* Counts the SuperSlabs from `i` on, up to `end` and `most`, that have nothing of what the block needs; returns the bytes to
+ * map. */
 static size_t map_length(size_t first, size_t i, size_t end, size_t bytes, size_t most, size_t *next_one)
 {
     size_t length = hak__super_need(i, bytes) - hak__supers[first + i].mapped, j = i + 1;
@@ -124,7 +126,7 @@ bool hak__place_stays(uintptr_t place, size_t bytes)
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
     int code = hak__os_map(place, bytes);
     unsigned char page;
-    if (code == ENOMEM) /* with too many mappings, where it would otherwise be EEXIST */
+    if (code == ENOMEM) /* the code with too many mappings, where it would otherwise be EEXIST */
         code = hak__os_resident(place, hak__page_size(), &page);
     return code == 0 || code == EEXIST;
 }
@@ -154,8 +156,8 @@ void hak__super_set_purged(size_t super, uint32_t bytes)
     hak_fetch_add(&purged_mapped, (size_t)bytes - before, HAK_RELAXED);
 }
 
-/* Under HAKMEM_UNMAP mapped memory has to stay near resident memory, but a piece of a SuperSlab can't be unmapped. Pages that came back
- * meanwhile still count, so this is an upper bound. */
+/* Under HAKMEM_UNMAP mapped memory has to stay near resident memory, but a piece of a SuperSlab cannot be unmapped. Pages that came
+ * back meanwhile still count, so this is an upper bound. */
 bool hak__arena_purge_range(void *start, size_t bytes)
 {
     size_t super = hak__super_of(start);

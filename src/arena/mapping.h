@@ -3,22 +3,22 @@
 
 #include "arena/arena.h"
 
-/* Returns the pages of a range of one SuperSlab in slabs that is the caller's alone; it then reads as zeros. False: the system refused,
- * or under HAKMEM_UNMAP too much would be mapped and not resident. */
+/* Returns the pages of a range in one SuperSlab in slabs, which only the caller uses; it then reads as zeros. False: the system
+ * refused, or under HAKMEM_UNMAP too much would be mapped without being resident. */
 bool hak__arena_purge_range(void *start, size_t bytes);
 
-/* Makes whole pages of the caller's run fault when touched, or new again (HAK_OS_GUARD, HAK_OS_UNGUARD); or forbids and allows access,
- * which keeps their content. 0 or an errno code: EINVAL if the kernel has no such guards. */
+/* Makes whole pages of the caller's run fault when touched, or new again (HAK_OS_GUARD, HAK_OS_UNGUARD); or forbids and allows
+ * access, which keeps their content. 0 or an errno code: EINVAL if the kernel has no guards. */
 int hak__arena_advise(void *start, size_t bytes, enum hak_os_advice advice);
 
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
 
-/* Maps the gaps of a run in open parts, one call each. 0, or an errno code, and *at is the SuperSlab that failed; memory mapped
+/* Maps the gaps of a run in open parts, one call each. 0, or an errno code with the SuperSlab that failed in *at; memory mapped
  * before it stays mapped and is accounted for. */
 int hak__run_map(size_t first, size_t count, size_t bytes, size_t *at);
 
-/* After the kernel has refused a move to a mapped place: kernels before 6.17 have unmapped the place by then, so this maps it again.
- * False: that is refused too. */
+/* Called after the kernel has refused to move a mapping over `place`. Kernels before 6.17 have unmapped `place` by then, so this
+ * maps it again. False: that was refused too. */
 bool hak__place_stays(uintptr_t place, size_t bytes);
 
 /* Unmaps a taken run beyond its first `bytes` bytes; false if the system refuses. */

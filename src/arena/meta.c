@@ -10,20 +10,20 @@ struct window {
     uintptr_t start;
     size_t limit;
     _Atomic size_t mapped;
-    _Atomic size_t intent; /* while growing: what `mapped` will be */
+    _Atomic size_t intent; /* while growing: the future value of `mapped` */
 };
 
 static struct window windows[HAK_META_WINDOWS];
 static _Atomic size_t pool_used; /* bytes handed out of the metadata pool */
-static _Atomic size_t pieces_mapped; /* bytes of descriptors, and of heaps, that lie apart */
+static _Atomic size_t pieces_mapped; /* bytes of separate pieces: descriptors, and heaps */
 static _Atomic size_t heaps_begun; /* ids up to this one have their first part */
-static size_t heap_length; /* of the last one's */
-static _Atomic size_t piece_at, piece_length; /* while one is being mapped: where; 0: none is */
+static size_t heap_length; /* bytes of the last heap */
+static _Atomic size_t piece_at, piece_length; /* of the piece being mapped; 0: none is */
 
-/* A small window of blocks has room for fewer heaps too, or it would lie in a gap only that holds 32 GiB more. */
+/* A small window of blocks also has room for fewer heaps, so that it does not need a gap 32 GiB larger. */
 enum { HEAPS_LEAST = 256 };
 
-/* The most bytes that a window can come to need. */
+/* The most bytes that a window can ever need. */
 static size_t limit_of(enum hak_meta_window window, size_t supers)
 {
     size_t slabs = supers * HAK_SUPER_SLABS;
@@ -110,7 +110,7 @@ int hak__meta_piece(enum hak_meta_window window, size_t offset, size_t bytes)
     hak_store(&piece_at, windows[window].start + offset, HAK_RELAXED);
     hak_signal_fence();
     int code = hak__os_map(windows[window].start + offset, bytes);
-    if (code == ENOMEM) /* the piece below may be as long as it can be */
+    if (code == ENOMEM) /* the piece below may have its full length */
         code = hak__os_extend(windows[window].start + offset, bytes);
     if (code != 0)
         hak__meta_piece_done();
@@ -167,7 +167,7 @@ size_t hak__meta_piece_begun(enum hak_meta_window window)
     return at >= start && at < windows[window + 1].start ? at - start : HAK_META_NO_PIECE;
 }
 
-/* A piece that has not been noted yet will be mapped anew. */
+/* Undoes a piece that has not been noted yet; it will be mapped anew. */
 static void undo_piece(void)
 {
     size_t at = hak_load(&piece_at, HAK_RELAXED), of_heap = hak__meta_piece_begun(HAK_META_HEAPS);
@@ -189,7 +189,7 @@ void hak__meta_fork_child(void)
     }
 }
 
-/* --- what other layers keep here ------------------------------------------------------------------------------------------ */
+/* --- metadata of other layers -------------------------------------------------------------------------------------------- */
 
 void *hak__meta_alloc(size_t bytes)
 {
@@ -202,7 +202,7 @@ void *hak__meta_alloc(size_t bytes)
             code = hak__meta_ensure(HAK_META_POOL, offset + bytes);
         hak__arena_unlock();
         if (code != 0) {
-            /* Give the room back, unless another thread has taken more meanwhile; then it is lost address space. */
+            /* Give the room back, unless another thread has taken more meanwhile; then this address space is lost. */
             size_t expected = offset + bytes;
             hak_cas_strong(&pool_used, &expected, offset, HAK_RELAXED, HAK_RELAXED);
             return NULL;
@@ -247,7 +247,8 @@ bool hak__heap_extend(uint32_t id, size_t from, size_t bytes)
     return code == 0;
 }
 
-/* The first word of a heap, its tag, is never 0. Locked pages stay, and there are systems that take the advice and do nothing. */
+/* The first word of a heap, its tag, is never 0. Tests it, because locked pages stay and some systems accept the advice and do
+ * nothing. */
 void hak__heap_forget(void *heap, size_t bytes)
 {
     if (hak__os_purge((uintptr_t)heap, bytes) != 0 || hak_load((_Atomic uint32_t *)heap, HAK_RELAXED) != 0)

@@ -1,12 +1,12 @@
-/* The metadata windows: address ranges beside the user data that grow as the data does. The first half is arena/'s own.
- * Each is mapped from its start in steps and never shrinks; of the span descriptors, those of closed parts are left out
- * (window.h). All change under the arena's lock. */
+/* The metadata windows: address ranges beside the user data that grow with it. The first half is only for arena/. Each window is
+ * mapped from its start in steps and never shrinks; span descriptors of closed parts are left out (window.h). All changes happen
+ * under the arena's lock. */
 #pragma once
 
 #include "arena/arena.h"
 
-/* In the order of their addresses. The shortest lies before the blocks: a program that reserves every free address leaves free only the
- * first ones behind each mapping. */
+/* In address order. The shortest lies before the blocks: a program that reserves every free address leaves only the first ones
+ * behind each mapping free. */
 enum hak_meta_window {
     HAK_META_SPANS,
     HAK_META_POOL,
@@ -18,8 +18,8 @@ enum hak_meta_window {
     HAK_META_FIRST = HAK_META_SPANS
 };
 
-/* Lays the windows out from `start` for a data window of `supers` SuperSlabs; nothing is mapped. Gives the first
- * address after the last one. */
+/* Lays the windows out from `start` for a data window of `supers` SuperSlabs; maps nothing. Returns the first address after the
+ * last one. */
 uintptr_t hak__meta_layout(uintptr_t start, size_t supers);
 
 /* The address range that the layout needs. */
@@ -30,46 +30,45 @@ uintptr_t hak__meta_start(enum hak_meta_window window);
 /* Maps the window's first `bytes` bytes, if they are not mapped. 0 or an errno code. */
 int hak__meta_ensure(enum hak_meta_window window, size_t bytes);
 
-size_t hak__meta_mapped(enum hak_meta_window window); /* from its start on; of descriptors those of the first part */
+size_t hak__meta_mapped(enum hak_meta_window window); /* from its start on; of descriptors, the first part's */
 size_t hak__meta_bytes(void); /* of all windows */
 
-/* Maps a piece of a window apart from its start: descriptors of a part other than the first, or the rest of a heap. The caller calls
- * hak__meta_piece_done once it has noted the piece; until then hak__meta_piece_begun has its offset. */
+/* Maps a piece of a window apart from its start: descriptors of a part other than the first, or the rest of a heap. The caller
+ * calls hak__meta_piece_done once it has noted the piece; until then hak__meta_piece_begun returns its offset. */
 int hak__meta_piece(enum hak_meta_window window, size_t offset, size_t bytes);
 void hak__meta_piece_done(void);
 #define HAK_META_NO_PIECE SIZE_MAX   /* none in this window */
 size_t hak__meta_piece_begun(enum hak_meta_window window);
 
-/* Maps the first *bytes bytes of a heap. Ids follow one another; for the last one, asked for again, *bytes says how many it has. */
+/* Maps the first *bytes bytes of a heap. Ids are consecutive; if the last one is asked for again, *bytes returns how many it
+ * has. */
 int hak__meta_heap(size_t id, size_t *bytes);
 size_t hak__meta_heaps(void); /* how many there are */
 
-/* Unmaps what hak__meta_ensure or hak__meta_heap has mapped, when a base is given up before anything else was. */
+/* Unmaps what hak__meta_ensure or hak__meta_heap has mapped, if a base is given up before anything else was mapped. */
 void hak__meta_give_up(enum hak_meta_window window);
 
-/* In a forked child: undoes a growth that another thread had begun and that does not go on here, and unmaps a piece of descriptors that
- * is not done. */
+/* In a forked child: undoes a growth that another thread had begun, and unmaps an unfinished piece of descriptors. */
 void hak__meta_fork_child(void);
 
 /* --- for other layers; these take the lock ---------------------------------------------------------------------------- */
 
-/* Metadata that is never given back. Zeroed, 64-byte aligned; NULL when the system refuses. */
+/* Metadata that is never given back. Zeroed, 64-byte aligned; NULL if the system refuses. */
 void *hak__meta_alloc(size_t bytes);
 
-/* A word of metadata that is zero again in forked children; NULL when the system has no such memory. Its room is set
- * aside at the start, so that asking for it takes no lock. */
+/* A word of metadata that is zero again in forked children; NULL if the system has no such memory. Its room is set aside at the
+ * start, so asking for it takes no lock. */
 void hak__meta_wiped_init(void);
 _Atomic uint32_t *hak__meta_wiped_word(void);
-bool hak__meta_is_copy(
-    void); /* the same page where the kernel does not wipe one: it is not in the child, and comes back by this call */
+bool hak__meta_is_copy(void); /* without wiping: whether this memory is a copy, in which the page is absent; maps it again */
 
-/* The memory of a heap: its first *bytes bytes of HAK_HEAP_STRIDE, zeroed the first time. NULL when refused or out of range.
+/* The memory of a heap: its first *bytes bytes of HAK_HEAP_STRIDE, zeroed the first time. NULL if refused or out of range.
  * hak__heap_extend maps `bytes` more behind them. */
 void *hak__heap_memory(uint32_t id, size_t *bytes);
 bool hak__heap_extend(uint32_t id, size_t from, size_t bytes);
 void *hak__heap_address(uint32_t id); /* without mapping it */
 
-/* Makes the first `bytes` bytes of a heap's memory zero again and gives their pages back to the system. */
+/* Zeroes the first `bytes` bytes of a heap's memory and returns their pages to the system. */
 void hak__heap_forget(void *heap, size_t bytes);
 
 /* The parallel array of span descriptors, 128 bytes per slab, for span/. */

@@ -1,8 +1,8 @@
-/* The owner map: one entry per 64 KiB slab of the window. Its word names the slab's heap and class, the rest tells where blocks begin
- * that have been handed out (span/span.h). Every free reads it; the owner writes it when a span begins or ends, and so does huge/.
+/* The owner map: one entry per 64 KiB slab of the window. Its word names the slab's heap and class; the other fields tell where
+ * handed-out blocks begin (span/span.h). Every free reads it; the owner and huge/ write it when a span or block begins or ends.
  *
  *   word = heap id << HAK_CLASS_OFFSET_BITS | a class offset (size/size.h), HAK_CLASS_OFFSET_INNER or HAK_CLASS_OFFSET_HUGE
- *   ... | HAK_CLASS_OFFSET_OWN                  the heap is a share of one that the program has made (userheap/userheap.h)
+ *   ... | HAK_CLASS_OFFSET_OWN                  the heap is a share of a user heap (userheap/userheap.h)
  *   word == 0                                   nothing of ours begins in this slab
  *   word ^ heap.tag < HAK_CLASS_OFFSET_LIMIT            the slab is this heap's and the result is the bin's offset
  *
@@ -26,14 +26,14 @@ struct hak_slab {
 /* Read by the fast path of free, written when the window grows. */
 struct hak_window {
     uintptr_t base; /* first address of user data, SuperSlab-aligned */
-    struct hak_slab *map; /* by slab */
+    struct hak_slab *map; /* indexed by slab */
     size_t slabs; /* high-water mark: slabs that have a mapped entry; atomic stores only */
-    size_t sized_slabs; /* the same for sized frees; 0 where those are held to the byte (span/hardened.h) */
+    size_t sized_slabs; /* the same for sized frees; 0 if sizes are checked to the byte (span/hardened.h) */
     bool exact_sizes;
 };
 extern struct hak_window hak__window;
 
-/* Words and their parts; no other file shifts or masks one. A word ^ a heap's tag has the class offset of the word. */
+/* Words and their parts; no other file shifts or masks one. A word ^ a heap's tag keeps the class offset of the word. */
 hak_inline uint32_t hak__owner_word(uint32_t heap_id, uint32_t class)
 {
     hak_assert(class < HAK_CLASS_LIMIT, "a class has room in a word");
@@ -50,14 +50,14 @@ hak_inline struct hak_class_offset hak__owner_offset(uint32_t word)
 hak_inline bool hak__owner_has_class(uint32_t word) { return hak__owner_offset(word).bytes < HAK_CLASS_OFFSET_LIMIT; }
 hak_inline bool hak__owner_is_inner(uint32_t word) { return hak__owner_offset(word).bytes == HAK_CLASS_OFFSET_INNER; }
 
-/* The word of the slabs of a class of the heap that has this tag. */
+/* The owner word for slabs of a class in the heap with this tag. */
 hak_inline uint32_t hak__owner_tagged(uint32_t tag, uint32_t class) { return tag | class * HAK_BIN_SIZE; }
 
-/* The class of a word that has one; of another a number from HAK_CLASSES up. */
+/* The class of a word that has one; for other words a number of HAK_CLASSES or more. */
 hak_inline uint32_t hak__owner_class(uint32_t word) { return hak__class_of_offset(hak__owner_offset(word)); }
 hak_inline const struct hak_class *hak__owner_sizes(uint32_t word) { return hak__class_at_offset(hak__owner_offset(word)); }
 
-/* The slab of an address; meaningless (but harmless to compare) for addresses outside the window. */
+/* The slab of an address; meaningless, but harmless to compare, for addresses outside the window. */
 hak_inline size_t hak__slab_of(const void *p) { return ((uintptr_t)p - hak__window.base) >> HAK_SLAB_SHIFT; }
 
 hak_inline char *hak__slab_start(size_t slab) { return (char *)(hak__window.base + (slab << HAK_SLAB_SHIFT)); }
@@ -69,7 +69,7 @@ hak_inline uint32_t hak__owner_at(size_t slab)
     return hak_load(&hak__window.map[slab].owner, HAK_RELAXED);
 }
 
-/* The word for any address at all: 0 for those that are not ours. */
+/* The word for any address at all; 0 if the address is not ours. */
 hak_inline uint32_t hak__owner_of(const void *p)
 {
     size_t slab = hak__slab_of(p);

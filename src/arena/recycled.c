@@ -10,7 +10,7 @@
 enum { DRAWN_AT_ONCE = 4 << 20 }; /* bytes; a line seldom comes back for more */
 
 struct hak_waiting_line hak__waiting[HAK_WAITING_LINES];
-struct hak_waiting_rules hak__waiting_rules = { .any = true }; /* so that the first request asks the policy */
+struct hak_waiting_rules hak__waiting_rules = { .any = true }; /* makes the first request ask the policy */
 
 bool hak__waiting_draw(struct hak_waiting_line *line, size_t bytes)
 {
@@ -38,7 +38,7 @@ static void ask_policy(void)
     hak_store(&hak__waiting_rules.left, hak__retain(state).waiting, HAK_RELAXED);
 }
 
-/* The run waited until just now. */
+/* Gives back a run that has waited until now. */
 static void give_waiting(uint64_t run, uint64_t now_ms)
 {
     size_t first = run & ((1u << HAK_WAITING_BITS) - 1), bytes = hak__waiting_bytes(run);
@@ -56,14 +56,14 @@ static void release_line(struct hak_waiting_line *line, uint64_t now_ms)
         if (run != 0 && (run = hak_exchange(&line->run[i], 0, HAK_ACQUIRE)) != 0)
             give_waiting(run, now_ms);
     }
-    hak_store(&line->room, 0, HAK_RELAXED); /* bytes drawn at this moment are drawn twice, or lost, until the next end */
+    hak_store(&line->room, 0, HAK_RELAXED); /* bytes drawn now are drawn twice, or lost, until the next end */
 }
 
 static void give_all_waiting(void)
 {
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
     uint64_t now = hak__os->now_ms();
-    hak__retained_note(now); /* they count as in use until now */
+    hak__retained_note(now); /* the runs count as in use until now */
     hak_store(&hak__waiting_rules.any, false, HAK_SEQ_CST); /* first: see hak__waiting_put */
     for (uint32_t i = 0; i < HAK_WAITING_LINES; i++)
         release_line(&hak__waiting[i], now);
@@ -90,11 +90,11 @@ void hak__waiting_end(void)
 
 /* --- lent pages -------------------------------------------------------------------------------------------------------- */
 
-/* How many emptied SuperSlabs are compared for each gap; the share of the mappings that the kernel allows which may be moved pieces
- * (512 by default); and the size below which a call costs as much as the faults. */
+/* LOOKS_PER_GAP: emptied SuperSlabs compared for each gap. MAPPINGS_PER_MOVED: the share of the allowed mappings that may be moved
+ * pieces (512 by default). PIECE_LEAST: below this size a call costs as much as the faults. */
 enum { LOOKS_PER_GAP = 64, MAPPINGS_PER_MOVED = 128, PIECE_LEAST = 64 << 10 };
 
-/* Among the newest, the one with the fewest pages that suffice, else the one with most; HAK_NO_SUPER if there is none. */
+/* Among the newest, the SuperSlab with the fewest sufficient pages, else the one with the most; HAK_NO_SUPER if there is none. */
 static size_t find_lender(size_t bytes)
 {
     size_t best = HAK_NO_SUPER, least = 0;
@@ -110,23 +110,23 @@ static size_t find_lender(size_t bytes)
     return best;
 }
 
-/* The lender keeps its first `bytes` bytes. Its state changes before its pages go: a child forked in between finds the run taken, which
- * no thread gives back there, and may at worst take the lender's mapped memory for unmapped. */
+/* Leaves the lender its first `bytes` bytes. Its state changes before its pages go: a child forked in between finds the run taken,
+ * which no thread gives back there, and may at worst take the lender's mapped memory for unmapped. */
 static void shorten_loan(size_t lender, size_t bytes)
 {
     hak_assert(!hak__super_is_taken(lender) && bytes < hak__supers[lender].mapped, "an emptied SuperSlab lends");
     hak__super_count_mapped(lender, bytes);
-    hak__retained_cut(lender, bytes); /* later: what is mapped and not dirty is zero */
+    hak__retained_cut(lender, bytes); /* later: mapped memory that is not dirty is zero */
     if (bytes == 0)
         hak__super_set_moved(lender, 0);
 }
 
-/* The system would neither move the lender's pages nor take them. */
+/* Undoes shorten_loan, if the system would neither move the lender's pages nor unmap them. */
 static void lengthen_loan(size_t lender, size_t bytes)
 {
     hak__retained_remove(lender);
     hak__retained_add(lender, bytes, hak__os->now_ms());
-    hak__super_count_mapped(lender, bytes); /* not before: what is mapped and not dirty is zero */
+    hak__super_count_mapped(lender, bytes); /* not before: mapped memory that is not dirty is zero */
 }
 
 enum lent { LENT, NOT_LENT, PLACE_LOST };
@@ -153,8 +153,8 @@ static bool may_move(void)
     return hak__arena_state.moved < hak_div_up(hak__limit_mappings(), MAPPINGS_PER_MOVED) && !hak__arena_is_crowded();
 }
 
-/* Gives a SuperSlab without pages all those of a whole one, though the block may need fewer: the rest becomes its tail. Pieces would
- * split mappings, and their pieces again, until moving one costs more than faults. False: there is no whole one. */
+/* Gives a SuperSlab without pages all pages of a whole one, though the block may need fewer: the rest becomes its tail. Pieces
+ * would split mappings, and their pieces again, until moving one costs more than faults. False: there is no whole one. */
 static bool lend_whole(size_t super, enum lent *done)
 {
     size_t at, lender = may_move() ? find_lender(HAK_SUPER_SIZE) : HAK_NO_SUPER;

@@ -1,24 +1,23 @@
 /* Freed memory that huge blocks use again. Called by huge/.
  *
- * Waiting runs: the runs that a thread has freed last wait in front of the arena for its next requests of just those sizes. Such a pair
- * of free and malloc takes no lock and reads nothing of the arena's.
+ * Waiting runs: the runs that a thread freed last wait in front of the arena for its next requests of exactly those sizes. Such a
+ * pair of free and malloc takes no lock and reads nothing of the arena's.
  *
  *   a word    0: nothing waits;  else (bytes << 12) | first SuperSlab
  *   a line    the runs of one heap, or of a few that share it by their numbers, and how many bytes may wait there
  *
- * A waiting run is taken, of kind HUGE, and mapped as it was; only its owner word says that no block is there. The thread that
- * puts it into a word or takes it out, by an exchange, has it alone.
+ * A waiting run is still taken, of kind HUGE and mapped; only its owner word says that it holds no block. A thread puts it into a
+ * word or takes it out by an exchange, and then owns it alone.
  *
- * The arena never lacks waiting memory: each request for a run or a longer one has all of them given back first
- * (hak__waiting_end_locked), and so do each step of upkeep and each count of memory in use. So they are at most as much as was
- * in use a moment ago, and no peak is higher for them. The policy of retention bounds the sum: lines draw from it, and it is whole
- * again when all runs have been given back. A line's bytes are summed each time, not counted: a count that several threads keep
- * without a lock can pass below zero, and would then allow everything. Two threads that put at once into one line may exceed its
- * room by a run.
+ * The arena never lacks waiting memory: each request for a run or a longer one first gives all of them back
+ * (hak__waiting_end_locked), as does each step of upkeep and each count of memory in use. So they never exceed recent use, and
+ * raise no peak. The retention policy bounds their sum: lines draw on it, and it is whole again when all runs have been given back.
+ * A line's bytes are summed each time, not counted: a count kept by several threads without a lock can fall below zero, and would
+ * then allow everything. Two threads that put at once into one line may exceed its room by a run.
  *
- * Lent pages: a run is found by its addresses, and parts of it may have no pages while emptied SuperSlabs elsewhere have some. Moving
- * those costs a hundredth of faulting new ones in, and nothing is resident twice (docs/decisions/0049). A piece that has moved is a
- * separate mapping until it is unmapped (hak_super.moved), so their number is limited. */
+ * Lent pages: a run is chosen by its addresses, and parts of it may have no pages while emptied SuperSlabs elsewhere have some.
+ * Moving these costs a hundredth of faulting new ones in, and nothing is resident twice (docs/decisions/0049). A piece that has
+ * moved is a separate mapping until it is unmapped (hak_super.moved), so their number is limited. */
 #pragma once
 
 #include "arena/arena.h"
@@ -28,16 +27,16 @@ _Static_assert(HAK_WINDOW_SUPERS <= 1ull << HAK_WAITING_BITS, "a SuperSlab's num
 
 struct hak_waiting_line {
     hak_line_aligned _Atomic uint64_t run[HAK_WAITING_RUNS];
-    _Atomic size_t room; /* bytes that may wait here in all: what the line has drawn */
+    _Atomic size_t room; /* bytes that may wait here in all, which the line has drawn */
 };
 _Static_assert(sizeof(struct hak_waiting_line) == 64, "a thread touches one line");
 extern struct hak_waiting_line hak__waiting[HAK_WAITING_LINES];
 
-/* Read by every thread, changed by few. */
+/* Every thread reads them, few change them. */
 struct hak_waiting_rules {
     hak_line_aligned _Atomic size_t left; /* bytes that no line has drawn */
     _Atomic size_t page; /* hak__page_size */
-    _Atomic bool any; /* something may have been put since they were last given back; true at the start */
+    _Atomic bool any; /* a run may have been put since all were last given back; true at the start */
 };
 extern struct hak_waiting_rules hak__waiting_rules;
 
@@ -48,13 +47,13 @@ hak_inline size_t hak__waiting_bytes(uint64_t run) { return (size_t)(run >> HAK_
 /* Reserves bytes of the shared allowance until `bytes` may wait in the line; false: too little is left. */
 bool hak__waiting_draw(struct hak_waiting_line *line, size_t bytes);
 
-/* The first free word for a run of `bytes` bytes, or NULL: none is free, or they are more than may wait. The runs are summed as they
- * are: their SuperSlabs' numbers together may count as one page for each run, at most. */
+/* The first free word for a run of `bytes` bytes; NULL if none is free, or if the run would exceed the bytes that may wait. The
+ * runs are summed as they are: their SuperSlabs' numbers together may count as one page for each run, at most. */
 hak_inline _Atomic uint64_t *hak__waiting_word(struct hak_waiting_line *line, size_t bytes)
 {
     uint64_t runs = 0;
     uint32_t free = 0;
-    hak_hide(line); /* gcc would compute each word's address anew */
+    hak_hide(line); /* otherwise gcc computes each word's address anew */
     while (hak_load(&line->run[free], HAK_RELAXED) != 0)
         if (++free == HAK_WAITING_RUNS)
             return NULL;
@@ -65,8 +64,8 @@ hak_inline _Atomic uint64_t *hak__waiting_word(struct hak_waiting_line *line, si
     return hak_likely(bytes <= hak_load(&line->room, HAK_RELAXED)) || hak__waiting_draw(line, bytes) ? &line->run[free] : NULL;
 }
 
-/* Whether the run waits from now on; false: another one does. seq_cst with the read of `any`: the thread that gives back clears that
- * first and reads the words afterwards, so that one of the two sees the other. */
+/* Returns whether the run waits from now on; false: another run took the word. seq_cst with the read of `any`: a thread that gives
+ * back clears `any` before it reads the words, so one of the two sees the other. */
 hak_inline bool hak__waiting_put(_Atomic uint64_t *word, size_t first, size_t bytes)
 {
     hak_assert(bytes % 4096 == 0 && first < HAK_WINDOW_SUPERS, "a word has room for whole pages and a SuperSlab's number");
@@ -78,8 +77,8 @@ hak_inline bool hak__waiting_put(_Atomic uint64_t *word, size_t first, size_t by
     return true;
 }
 
-/* The first SuperSlab of a run that is n bytes long in whole pages, and its bytes; or HAK_NO_SUPER. acquire: pairs with the put of
- * another thread. */
+/* Takes out a run that is n bytes long in whole pages: returns its first SuperSlab and stores its bytes; or HAK_NO_SUPER. acquire:
+ * pairs with another thread's put. */
 hak_inline size_t hak__waiting_take(struct hak_waiting_line *line, size_t n, size_t *bytes)
 {
     size_t page = hak_load(&hak__waiting_rules.page, HAK_RELAXED);
@@ -92,11 +91,11 @@ hak_inline size_t hak__waiting_take(struct hak_waiting_line *line, size_t n, siz
     return HAK_NO_SUPER;
 }
 
-/* Gives back all waiting runs. The policy is asked anew then. */
+/* Gives back all waiting runs. The policy is then asked anew. */
 void hak__waiting_end(void);
 
-/* Moves pages of emptied SuperSlabs into a run just taken for a block of `bytes` bytes, where it has none; the block's content is then
- * undefined. False: a part of the run is no longer mapped, and the block can't be had. */
+/* Moves pages of emptied SuperSlabs into the gaps of a run just taken for a block of `bytes` bytes; the block's content is then
+ * undefined. False: a part of the run is no longer mapped, so the block cannot be allocated. */
 bool hak__supers_fill(size_t first, size_t bytes);
 
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */

@@ -7,13 +7,13 @@
 #include "base/retain.h"
 #include "diag/options.h"
 
-/* Neighbours that were emptied within this time go back by one call, although the order says otherwise. */
+/* Neighbours that were emptied within this time are returned by one call, even out of order. */
 enum { TOGETHER_MS = 50, LOOKS_PER_AGE = 4 };
 
-/* SuperSlabs without pages that are unmapped in one step, which takes a millisecond or two. */
+/* SuperSlabs without pages that one step unmaps, which takes a millisecond or two. */
 enum { THINNED_MOST = 2048 };
 
-/* The smallest tail, which lies behind the block in place of its guard. */
+/* The smallest tail; it replaces the guard behind the block. */
 enum { TAIL_LEAST = 64 << 10 };
 
 /* --- the list -------------------------------------------------------------------------------------------------------- */
@@ -47,7 +47,7 @@ void hak__retained_add(size_t super, size_t dirty, uint64_t now_ms)
 void hak__retained_add_run(size_t first, size_t count, uint64_t now_ms)
 {
     hak_assert(count <= hak__arena_state.taken, "the run is the caller's");
-    /* The lowest becomes the newest: a block that begins there may grow over the others. */
+    /* The lowest becomes the newest, since a block that begins there may grow over the others. */
     for (size_t i = first + count; i-- > first;) {
         hak_assert(hak__super_is_taken(i), "the run is the caller's");
         hak__tail_end(i);
@@ -92,8 +92,8 @@ size_t hak__retained_newest(void) { return hak__arena_state.newest != 0 ? hak__a
 
 /* --- return ---------------------------------------------------------------------------------------------------------- */
 
-/* The state changes before the memory is unmapped: a child forked in between may at worst take mapped memory for unmapped, which it
- * finds out when it maps there. */
+/* The state changes before the memory is unmapped: a child forked in between may at worst take mapped memory for unmapped, and
+ * finds that out when it maps there. */
 bool hak__super_unmap(size_t super)
 {
     struct hak_super *me = &hak__supers[super];
@@ -101,7 +101,7 @@ bool hak__super_unmap(size_t super)
     hak_assert(!hak__super_is_taken(super), "no block lies there");
     hak__retained_remove(super);
     hak__super_count_mapped(super, 0);
-    hak_owner_store(&me->dirty, 0); /* later: what is mapped and not dirty is zero */
+    hak_owner_store(&me->dirty, 0); /* later: mapped memory that is not dirty is zero */
     if (mapped == 0 || hak__os_unmap((uintptr_t)hak__super_start(super), mapped) == 0) {
         hak__super_set_moved(super, 0);
         return true;
@@ -111,15 +111,15 @@ bool hak__super_unmap(size_t super)
     return false;
 }
 
-/* Returns the pages of adjacent SuperSlabs; all but the last are wholly mapped. Unmaps them one by one if the kernel refuses (locked
- * pages), if pages came by mremap and keep mappings apart, or if mapped memory counts. */
+/* Returns the pages of adjacent SuperSlabs; all but the last are wholly mapped. Unmaps them one by one if the kernel refuses
+ * (locked pages), if pages that came by mremap keep mappings apart, or if mapped memory counts. */
 static size_t purge_adjacent(size_t first, size_t count, bool moved)
 {
     size_t length = ((count - 1) << HAK_SUPER_SHIFT) + hak__supers[first + count - 1].dirty, before = hak__arena_state.dirty;
     bool stay = !moved && !hak__limit_unmaps();
     bool purged = stay && hak__os_purge((uintptr_t)hak__super_start(first), length) == 0;
     for (size_t i = first; i < first + count; i++) {
-        /* A SuperSlab that can't be unmapped, for want of mappings or by a prohibition, can still return its pages. */
+        /* A SuperSlab that cannot be unmapped, for want of mappings or because that is forbidden, can still return its pages. */
         if (!purged && (hak__super_unmap(i) || hak__os_purge((uintptr_t)hak__super_start(i), hak__supers[i].mapped) != 0))
             continue;
         hak__retained_remove(i);
@@ -128,14 +128,14 @@ static size_t purge_adjacent(size_t first, size_t count, bool moved)
     return before - hak__arena_state.dirty;
 }
 
-/* Whether a SuperSlab may go back together with its neighbour. */
+/* Whether a SuperSlab may be returned together with its neighbour. */
 static bool goes_along(size_t super, uint64_t before_ms)
 {
     const struct hak_super *me = &hak__supers[super];
     return hak__super_is_dirty(super) && !me->moved && hak_load(&me->freed_ms, HAK_RELAXED) <= before_ms;
 }
 
-/* Returns one SuperSlab and the neighbours that are due too, as far as `keep` allows. */
+/* Returns one SuperSlab and its neighbours that are due too, as far as `keep` allows. */
 static size_t purge_group(size_t super, uint64_t before_ms, size_t keep)
 {
     struct hak_super *me = &hak__supers[super];
@@ -150,13 +150,13 @@ static size_t purge_group(size_t super, uint64_t before_ms, size_t keep)
     return purge_adjacent(first, last - first + 1, false);
 }
 
-/* Returns the pages of SuperSlabs emptied at or before `before_ms`, the oldest first, until `keep` dirty bytes are left. Gives the
+/* Returns the pages of SuperSlabs emptied at or before `before_ms`, oldest first, until `keep` dirty bytes are left. Gives the
  * bytes returned. */
 static size_t retained_purge(uint64_t before_ms, size_t keep)
 {
     size_t freed = 0;
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
-    /* One that the system refuses becomes the newest; each is tried once. */
+    /* If the system refuses one, it becomes the newest; each is tried once. */
     for (size_t tries = hak__arena_state.kept; tries > 0 && hak__arena_state.dirty > keep && hak__arena_state.oldest != 0;
          tries--) {
         size_t oldest = hak__arena_state.oldest - 1;
@@ -168,14 +168,14 @@ static size_t retained_purge(uint64_t before_ms, size_t keep)
     return freed;
 }
 
-/* The amount that may always stay: 5/4 of the dirty limit, which is 20 MiB by default (docs/decisions/0007). */
+/* The amount that may always stay: 5/4 of the dirty limit, 20 MiB by default (docs/decisions/0007). */
 static size_t retained_always(void)
 {
     size_t limit = hak__option(HAK_OPTION_dirty_limit);
     return limit + limit / 4;
 }
 
-/* The most mapped in taken SuperSlabs, lately; under the lock. */
+/* The peak of the bytes mapped in taken SuperSlabs; under the lock. */
 static struct hak_recent retained_recent;
 
 static size_t retained_taken(void) { return hak__arena_state.mapped - hak__arena_state.spare; }
@@ -191,7 +191,7 @@ static size_t retained_unused(void) { return hak__arena_state.dirty + hak__arena
 
 static bool retained_pressure(void) { return hak__limit_is_near() || hak__ahead_counts(); }
 
-/* How many bytes may be kept, with the tails. */
+/* How many bytes may be kept, tails included. */
 static size_t retained_limit(uint64_t now_ms)
 {
     struct hak_retention state = {
@@ -205,7 +205,7 @@ static size_t retained_limit(uint64_t now_ms)
     return hak__retain(state).emptied;
 }
 
-/* Whether that many bytes more may be unused and stay. */
+/* Whether that many more unused bytes may stay. */
 static bool retained_has_room(size_t bytes, uint64_t now_ms)
 {
     return !retained_pressure() && hak__option(HAK_OPTION_purge_delay) != 0 && retained_unused() + bytes <= retained_limit(now_ms);
@@ -221,7 +221,7 @@ static void set_tail(size_t super, size_t bytes)
     hak__supers[super].tail = (uint32_t)bytes;
 }
 
-/* The state changes first: a child that is forked in between may at worst take mapped memory for unmapped. */
+/* The state changes first: a child forked in between may at worst take mapped memory for unmapped. */
 static void unmap_tail(size_t super)
 {
     size_t bytes = hak__supers[super].tail, mapped = hak__supers[super].mapped;
@@ -233,8 +233,8 @@ static void unmap_tail(size_t super)
     set_tail(super, bytes);
 }
 
-/* The block in a taken run ends after `need` bytes of this SuperSlab: keeps the mapped memory behind it. False: that is not worth it, or
- * not allowed. */
+/* Keeps a tail where the block in a taken run ends, after `need` bytes of this SuperSlab. False: it is not worth it, or not
+ * allowed. */
 static bool tail_keep(size_t super, size_t need)
 {
     hak_assert(hak__super_is_taken(super) && hak__super_tail(super) == 0, "a tail lies behind a block, which has one");
@@ -327,8 +327,8 @@ void hak__retained_due(uint64_t now_ms)
     }
 }
 
-/* Free SuperSlabs whose pages went back stay mapped for the next requests: a few for good, the others as long as pages do, since the
- * program may need their addresses, and a limit on these may have been set without a word to us. */
+/* Unmaps free SuperSlabs whose pages went back: a few stay mapped for good, the others as long as pages do, since the program may
+ * need their addresses, and may have limited these without our notice. */
 static void retained_thin(uint64_t before_ms)
 {
     size_t keep = hak_max(hak__option(HAK_OPTION_dirty_limit), hak__option(HAK_OPTION_reserve) << HAK_SUPER_SHIFT);
@@ -365,7 +365,7 @@ size_t hak__retained_shorten(size_t keep)
     return left;
 }
 
-/* The share of a limit for `idle` bytes and emptied SuperSlabs together that is left for the former. */
+/* The part of a limit on `idle` bytes and emptied SuperSlabs together that is left for the former. */
 static size_t room_within(size_t limit, size_t idle)
 {
     size_t kept = hak_counted(&hak__arena_published.dirty);
@@ -402,7 +402,7 @@ bool hak__retained_unmap_all(void)
 
 /* --- the rest of the contract -------------------------------------------------------------------------------------- */
 
-/* Another thread may have held the lock and been changing the links, or a sum. Every free SuperSlab that may hold old data joins the
+/* Another thread may have held the lock and been changing the links or a sum. Every free SuperSlab that may hold old data joins the
  * list; the order is lost, so all count as emptied now. */
 void hak__retained_rebuild(void)
 {

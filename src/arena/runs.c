@@ -1,5 +1,5 @@
-/* Runs of SuperSlabs: search, growth, giving back, moving; memory ahead of need, and SuperSlabs in pieces. See runs.h. Everything runs
- * under the arena's lock, whose sections keep the data valid at each step (arena.h). */
+/* Runs of SuperSlabs: search, growth, giving back, moving; memory ahead of need, and SuperSlabs in pieces. See runs.h. Everything
+ * happens under the arena's lock, whose sections keep the data valid at each step (arena.h). */
 #include "arena/runs.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include "base/retain.h"
 #include "diag/options.h"
 
-/* READY_LOOKS: free SuperSlabs that a request looks at for one that is mapped.  LOOKED_AT_MOST: new SuperSlabs that are checked for pages
- * that are resident at once. */
+/* READY_LOOKS: free SuperSlabs that a request checks for a mapped one. LOOKED_AT_MOST: new SuperSlabs checked for pages that are
+ * resident at once. */
 enum { HOLES_PER_CALL = 4096, READY_LOOKS = 256, LOOKED_AT_MOST = 16 };
 
 /* --- bits of SuperSlabs -------------------------------------------------------------------------------------- */
@@ -45,14 +45,14 @@ static size_t next_superslab(enum which which, size_t from, bool value)
 
 /* --- ahead of need ------------------------------------------------------------------------------------------------ */
 
-/* A growing heap should not wait for the system, so some SuperSlabs are mapped before a request needs them: a few above each new one,
- * and those that upkeep maps until HAKMEM_RESERVE are ready. A ready one is free like any other, serves first, and is unmapped with
- * the rest before a request is refused. It is untouched, so it takes no resident memory, unless the kernel makes new memory resident
- * at once: then it is unmapped, and nothing is mapped ahead from then on. */
+/* A growing heap should not wait for the system, so some SuperSlabs are mapped before a request needs them: a few above each new
+ * one, and those that upkeep maps until HAKMEM_RESERVE are ready. A ready one is free like any other, serves first, and is unmapped
+ * with the rest before a request is refused. It is untouched, so it takes no resident memory, unless the kernel makes new memory
+ * resident at once: then it is unmapped, and nothing is mapped ahead from then on. */
 
 static bool is_ready(size_t super) { return !hak__super_is_taken(super) && hak__supers[super].mapped == HAK_SUPER_SIZE; }
 
-/* Whether new memory is resident, although untouched: then all of it is, so one page tells. `end`: where it ends. */
+/* Whether new memory is resident although untouched: then all of it is, so one page suffices. `end`: where it ends. */
 static bool is_there_at_once(const char *end)
 {
     unsigned char page = 0;
@@ -78,7 +78,7 @@ static bool map_ahead(size_t first, size_t count)
     return !at_once;
 }
 
-/* An eighth of what there is, so that growth takes few system calls. */
+/* An eighth of the present amount, so that growth takes few system calls. */
 static void grow_ahead(void)
 {
     size_t count = hak_min(hak__arena_state.mapped / 8, HAK_GROW_MAX) >> HAK_SUPER_SHIFT;
@@ -86,7 +86,7 @@ static void grow_ahead(void)
         map_ahead(hak__arena_top(), count);
 }
 
-/* The lowest that is ready; HAK_NO_SUPER if there is none. */
+/* The lowest ready SuperSlab; HAK_NO_SUPER if there is none. */
 static size_t find_ready(void)
 {
     unsigned looks = READY_LOOKS;
@@ -101,7 +101,7 @@ static size_t find_ready(void)
     return HAK_NO_SUPER;
 }
 
-/* Counts those that are ready, up to `enough`; *gap is the lowest free SuperSlab that could become so. */
+/* Counts the ready ones, up to `enough`; *gap is the lowest free SuperSlab that could become ready. */
 static size_t count_ready(size_t enough, size_t *gap)
 {
     size_t ready = 0;
@@ -115,7 +115,8 @@ static size_t count_ready(size_t enough, size_t *gap)
     return ready;
 }
 
-/* Below both limits, and not where the system has just refused: no memory, or a foreign mapping, which the next request finds out. */
+/* Stays below both limits, and avoids places that the system has just refused for want of memory or for a foreign mapping; the next
+ * request handles those. */
 static bool reserve_one(size_t super)
 {
     static size_t refused_at; /* bytes that were mapped then */
@@ -135,7 +136,7 @@ size_t hak__reserve_refill(void)
         return 0;
     hak__arena_lock();
     size_t may = hak__retain((struct hak_retention){ .taken = hak__arena_state.taken << HAK_SUPER_SHIFT }).reserve;
-    want = hak_min(want, may >> HAK_SUPER_SHIFT); /* small processes have none */
+    want = hak_min(want, may >> HAK_SUPER_SHIFT); /* small processes reserve none */
     while (count_ready(want, &gap) < want && reserve_one(gap))
         done++;
     hak__arena_state.reserved += done;
@@ -145,15 +146,15 @@ size_t hak__reserve_refill(void)
 
 /* --- search ------------------------------------------------------------------------------------------------------- */
 
-/* The first SuperSlab at or after `super` whose address is a multiple of `align` SuperSlabs; the window's base is one of
- * a single SuperSlab only. */
+/* The first SuperSlab at or after `super` whose address is a multiple of `align` SuperSlabs; the window's base is aligned to only
+ * one SuperSlab. */
 static size_t aligned_from(size_t super, size_t align)
 {
     size_t skew = (hak__window.base >> HAK_SUPER_SHIFT) % align;
     return hak_align_up(super + skew, align) - skew;
 }
 
-/* The tightest run among the eligible ones, the lowest of equals; HAK_NO_SUPER if none is long enough. */
+/* The tightest run among the eligible SuperSlabs, the lowest of equals; HAK_NO_SUPER if none is long enough. */
 static size_t find_run(enum which which, size_t count, size_t align)
 {
     size_t best = HAK_NO_SUPER, best_length = (size_t)-1, end = hak__arena_top();
@@ -170,7 +171,7 @@ static size_t find_run(enum which which, size_t count, size_t align)
     return best;
 }
 
-/* Where the free SuperSlabs just below the frontier begin. */
+/* The start of the free SuperSlabs just below the frontier. */
 static size_t free_end(void)
 {
     size_t at = hak__arena_top();
@@ -190,7 +191,7 @@ static size_t find_one(void)
     return newest != HAK_NO_SUPER ? newest : find_ready();
 }
 
-/* A foreign mapping lies in the SuperSlab. If the system refuses to unmap our part of it, that stays, counted as mapped. */
+/* Steps over a SuperSlab with a foreign mapping. If the system refuses to unmap our part of it, that stays, counted as mapped. */
 static void step_over(size_t super)
 {
     if (!hak__super_unmap(super)) {
@@ -210,7 +211,7 @@ static int find_and_map(size_t count, size_t align, size_t bytes, bool ahead, si
         *first = count == 1 && align == 1 ? find_one() : find_run(WHICH_DIRTY, count, align);
         if (*first == HAK_NO_SUPER)
             *first = find_run(WHICH_FREE, count, align);
-        if (*first == HAK_NO_SUPER) { /* a run at the frontier, joined with what is free just below it */
+        if (*first == HAK_NO_SUPER) { /* a run at the frontier, joined with the free SuperSlabs just below it */
             *first = aligned_from(free_end(), align);
             grown = true;
         }
@@ -229,7 +230,7 @@ static int find_and_map(size_t count, size_t align, size_t bytes, bool ahead, si
     return ENOMEM;
 }
 
-/* Marks a run as taken and says whether its first `bytes` bytes are zero. */
+/* Marks a run as taken and returns whether its first `bytes` bytes are zero. */
 static bool claim_run(size_t first, size_t count, enum hak_super_kind kind, enum hak_super_kind tail)
 {
     bool fresh = true;
@@ -248,7 +249,7 @@ static bool claim_run(size_t first, size_t count, enum hak_super_kind kind, enum
     return fresh;
 }
 
-/* How much of a run for `bytes` bytes to map: in a crowded process the tail of its last SuperSlab too. */
+/* The bytes to map of a run for `bytes` bytes: in a crowded process, the tail of its last SuperSlab too. */
 static size_t crowd_bytes(size_t bytes) { return hak__arena_is_crowded() ? hak_align_up(bytes, HAK_SUPER_SIZE) : bytes; }
 
 size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super_kind kind, bool *fresh)
@@ -261,7 +262,7 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
     uint64_t now = hak__arena_state.dirty > 0 ? hak__os->now_ms() : 0;
     if (now != 0)
         hak__retained_due(now);
-    /* SuperSlabs for slabs will be followed by more; a huge block says nothing of the next one's size. */
+    /* SuperSlabs for slabs will be followed by more; a huge block does not predict the size of the next. */
     bool ahead = kind == HAK_SUPER_IN_SLABS && bytes != 0;
     size_t mapped = hak__arena_state.mapped, whole = crowd_bytes(bytes);
     int code = find_and_map(count, align, whole, ahead, &first);
@@ -278,7 +279,7 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
     return code == 0 ? first : HAK_NO_SUPER;
 }
 
-/* The old end of the block may be followed by dirty SuperSlabs; their old data is of no concern to a realloc. */
+/* The old end of the block may be followed by dirty SuperSlabs; a realloc does not mind their old data. */
 static int run_extend(size_t first, size_t count, size_t new_count, size_t bytes)
 {
     size_t at;
@@ -321,8 +322,9 @@ void hak__supers_give(size_t first, size_t count)
     hak__arena_unlock();
 }
 
-/* The first `moved` bytes of a SuperSlab have moved elsewhere. What is mapped behind them is no prefix any more and goes too. If the
- * system refuses, the prefix is mapped again; if it refuses that as well, the next thread to map there finds a hole. */
+/* The first `moved` bytes of a SuperSlab have moved elsewhere. The memory mapped behind them is no longer a prefix, so it is
+ * unmapped too. If the system refuses, the prefix is mapped again; if it refuses that as well, the next thread to map there finds a
+ * hole. */
 static void move_away(size_t super, size_t moved)
 {
     uintptr_t start = (uintptr_t)hak__super_start(super);
@@ -449,7 +451,7 @@ int hak__arena_init(void)
     return code;
 }
 
-/* A SuperSlab that a thread was taking or giving at the fork is free, and all of it may hold old data. */
+/* A SuperSlab that a thread was taking or giving at the fork is now free, and all of it may hold old data. */
 static void arena_settle(size_t super)
 {
     struct hak_super *at = &hak__supers[super];
@@ -470,7 +472,7 @@ static size_t count_ends(void)
     return ends;
 }
 
-/* Another thread may have been between a SuperSlab's state and the sums. */
+/* Computes the sums anew: another thread may have been between a SuperSlab's change and theirs. */
 static void sum_anew(void)
 {
     hak__arena_state.ends = count_ends();
@@ -487,7 +489,7 @@ static void sum_anew(void)
     }
 }
 
-/* What a thread that does not exist here was about to say of its mapping. */
+/* Unmaps memory that a thread absent here had mapped but not yet noted. */
 static void unmap_unsaid(void)
 {
     uintptr_t offset = hak__arena_state.mapping - hak__window.base;
@@ -495,7 +497,8 @@ static void unmap_unsaid(void)
         hak__os_unmap(hak__arena_state.mapping, hak__arena_state.mapping_bytes);
 }
 
-/* Unless another thread had the lock when the process forked, the state is sound, and repairing it would only copy the tables' pages. */
+/* Unless another thread held the lock when the process forked, the state is sound, and repairing it would only copy the tables'
+ * pages. */
 void hak__arena_fork_child(void)
 {
     if (hak__arena_inherit()) {

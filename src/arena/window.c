@@ -1,8 +1,8 @@
-/* Where the heap lives: a random, SuperSlab-aligned base in a part of the address space that other programs rarely use (the same in
- * each run if the process was started with fixed addresses): the ranges for sampled blocks and for blocks of no bytes first, then
- * the metadata windows, then user data. Nothing is reserved: the choice is only a number. If a few random bases are refused (a
- * simulator or a small address space), the system is asked where there is room, for less and less.
- * Then opening parts of it for runs, and stepping over foreign mappings. */
+/* Chooses where the heap lives: at a random, SuperSlab-aligned base in a part of the address space that other programs rarely use
+ * (the same in each run if the process was started with fixed addresses). First come the ranges for sampled blocks and for blocks
+ * of size 0, then the metadata windows, then user data. Nothing is reserved: the choice is only a number. If a few random bases are
+ * refused (a simulator or a small address space), the system is asked for ever smaller free ranges.
+ * Also opens parts of the window for runs, and steps over foreign mappings. */
 #include "arena/window.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ static uintptr_t guarded_start;
 static _Atomic uint64_t open_parts[PART_WORDS];
 static hak_rare_data _Atomic uint64_t foreign_parts[PART_WORDS];
 
-/* Used in place of random numbers if the process runs with fixed addresses (setarch -R, debuggers). */
+/* Replaces random numbers if the process runs with fixed addresses (setarch -R, debuggers). */
 static const uint64_t FIXED_CHOICE = 0x9e3779b97f4a7c15ull;
 
 size_t hak__window_supers(void) { return window_supers; }
@@ -35,8 +35,8 @@ size_t hak__guarded_size(void) { return guarded_of(window_supers); }
 /* The addresses in front of the window. */
 static size_t span_before(size_t supers) { return hak__meta_span(supers) + guarded_of(supers) + HAK_ZERO_SIZE_SIZE; }
 
-/* Maps the start of what every heap needs at once, and the place of the first heap, whose id is 1. On failure the
- * pieces mapped so far are given back. */
+/* Maps the start of what every heap needs, and the memory of the first heap, whose id is 1. On failure unmaps the pieces mapped so
+ * far. */
 static int map_first(void)
 {
     size_t first = hak_align_up(HAK_HEAP_FIRST, hak__page_size());
@@ -197,7 +197,7 @@ size_t hak__parts_foreign(void)
 
 /* --- opening --------------------------------------------------------------------------------------------------------- */
 
-/* The tables that are found by an address alone, up to a new frontier. */
+/* Extends the tables that are indexed by address, up to a new frontier. */
 static int extend_tables(size_t new_top)
 {
     int code = hak__meta_ensure(HAK_META_MAP, new_top * HAK_SUPER_SLABS * sizeof(struct hak_slab));
@@ -208,7 +208,7 @@ static int extend_tables(size_t new_top)
     return code;
 }
 
-/* The first part's descriptors grow with it, the others' come at once. */
+/* The first part's descriptors grow with it, the others' are mapped at once. */
 static int part_open(size_t part, size_t end)
 {
     if (part == 0) {
@@ -245,7 +245,7 @@ int hak__run_open(size_t first, size_t count)
     if (end > hak__window_supers())
         return ENOMEM;
     int code = end > top ? extend_tables(end) : 0;
-    if (code == EEXIST) /* no table can be found elsewhere */
+    if (code == EEXIST) /* a table cannot be placed elsewhere */
         return ENOMEM;
     for (size_t part = first / HAK_PART_SUPERS; code == 0 && part * HAK_PART_SUPERS < end; part++)
         if ((code = part_open(part, hak_max(end, top))) == EEXIST)
@@ -257,7 +257,7 @@ int hak__run_open(size_t first, size_t count)
 
 /* --- holes ------------------------------------------------------------------------------------------------------------ */
 
-/* Whether a foreign mapping has the first page of a SuperSlab where nothing is ours. If the kernel does not tell, each such
+/* Whether a foreign mapping covers the first page of a SuperSlab where nothing is ours. If the kernel does not tell, each such
  * SuperSlab is found when it is mapped. */
 static bool begins_foreign(size_t super)
 {
@@ -265,7 +265,7 @@ static bool begins_foreign(size_t super)
     return hak__os_resident((uintptr_t)hak__super_start(super), hak__page_size(), &page) == 0;
 }
 
-/* The first SuperSlab behind `super` where something is ours, or the window's end: the bound of the search. */
+/* The search's bound: the first SuperSlab behind `super` where something is ours, or the window's end. */
 static size_t next_own(size_t super)
 {
     for (super = hak__super_from(super + 1); super < hak__arena_top(); super = hak__super_from(super + 1))
@@ -274,8 +274,8 @@ static size_t next_own(size_t super)
     return hak__window_supers();
 }
 
-/* The end of the foreign mapping found at a SuperSlab, by steps that double, then halves. A gap that is shorter than the mapping may
- * count as a part of it. */
+/* The end of the foreign mapping found at a SuperSlab, by steps that double, then halve. A gap shorter than the mapping may count
+ * as part of it. */
 static size_t foreign_end(size_t super)
 {
     size_t low = super, limit = next_own(super), step = 1;
@@ -315,7 +315,7 @@ static void mark_holes(size_t super, size_t end)
     }
 }
 
-/* The parts at its two ends are open afterwards, unless the last one has proved to be foreign as a whole. */
+/* The parts at both ends are open afterwards, unless the last one has proved to be wholly foreign. */
 void hak__hole_make(size_t super)
 {
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
@@ -329,12 +329,12 @@ void hak__hole_make(size_t super)
     mark_holes(super, end);
 }
 
-/* A foreign mapping lies where the descriptors of a part should: SuperSlabs without descriptors are never used. HAK_PASSED, or ENOMEM
- * where no part can follow. */
+/* A foreign mapping lies where the descriptors of a part should be: the part is never used. HAK_PASSED, or ENOMEM if no part can
+ * follow. */
 static int pass_over(size_t part)
 {
     size_t top = hak__arena_top(), from = part * HAK_PART_SUPERS, end = from + HAK_PART_SUPERS;
-    if (hak__part_is_open(part)) /* the first one, as far as it has come */
+    if (hak__part_is_open(part)) /* the first one, as far as it reaches */
         from = top;
     hak_assert(from < end, "what is open below the frontier has its descriptors");
     if (end > top && (end > hak__window_supers() || extend_tables(end) != 0))
@@ -346,7 +346,7 @@ static int pass_over(size_t part)
 
 /* --- forks ------------------------------------------------------------------------------------------------------------ */
 
-/* Descriptors of a part that is marked open are in use; otherwise they will be mapped anew. */
+/* Descriptors of an open part are in use; others will be mapped anew. */
 void hak__window_fork_child(void)
 {
     size_t offset = hak__meta_piece_begun(HAK_META_SPANS);

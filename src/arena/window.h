@@ -1,14 +1,14 @@
-/* The window of addresses: its choice at start, its parts, and where its end is. Beside it lie two ranges: for sampled blocks
- * (sample/sample.h), and for blocks of no bytes. These are only numbers; nothing is reserved. In the first range, only the pages of
+/* The window of addresses: its choice at start, its parts, and its end. Beside it lie two ranges, for sampled blocks
+ * (sample/sample.h) and for blocks of size 0. These are only numbers; nothing is reserved. In the first range, only the pages of
  * blocks in use are mapped, so a freed block faults and costs neither memory nor a mapping. Any thread maps there, without a lock.
  *
  * A part of the window is 64 SuperSlabs, one word of bits. It is opened when a run in it is first taken: its span descriptors are
- * mapped then, and walks come to it. A part that a wide alignment skips, or that is mapped by others, stays closed: it costs a bit for
- * each 128 MiB, and walks pass over 64 of them at once. Parts open under the arena's lock; the walks of other layers read the bits
+ * mapped then, and walks visit it. A part that a wide alignment skips, or that others have mapped, stays closed: it costs a bit for
+ * each 128 MiB, and walks pass over 64 of them at once. Parts open under the arena's lock; walks of other layers read the bits
  * without it, because a part never closes again.
  *
  *   open                 its SuperSlabs' state is valid, as far as they lie below the frontier
- *   closed               free, and as new; the tables that a free reads are there all the same
+ *   closed               free, and as new; the tables that a free reads exist all the same
  *   closed and foreign   mapped by others */
 #pragma once
 
@@ -17,17 +17,17 @@
 /* Chooses a base and maps the first piece of each metadata window; sets hak__window. 0 or an errno code. */
 int hak__window_choose(void);
 
-/* The SuperSlabs that the window can hold. */
+/* The number of SuperSlabs that the window can hold. */
 size_t hak__window_supers(void);
 
 /* --- parts --------------------------------------------------------------------------------------------------------------- */
 
-/* Walks of all SuperSlabs pass over closed parts:
+/* Walks over all SuperSlabs skip closed parts:
  *   for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1))
- * Elsewhere a walk may only begin in an open part, or where a part begins. */
+ * Elsewhere a walk may only begin in an open part, or at the start of a part. */
 bool hak__part_is_open(size_t part);
-size_t hak__part_next(size_t part); /* the first open one from this one on; none: it begins at or above the top */
-size_t hak__super_before(size_t super); /* the other way: the next lower one in an open part; HAK_NO_SUPER */
+size_t hak__part_next(size_t part); /* the first open one from this one on; if there is none, one that begins at or above the top */
+size_t hak__super_before(size_t super); /* the next lower one in an open part; HAK_NO_SUPER: none */
 bool hak__super_is_hole(size_t super); /* below the top: a foreign mapping was found there */
 
 hak_inline size_t hak__super_from(size_t super)
@@ -35,17 +35,17 @@ hak_inline size_t hak__super_from(size_t super)
     return super % HAK_PART_SUPERS != 0 ? super : hak__part_next(super / HAK_PART_SUPERS) * HAK_PART_SUPERS;
 }
 
-/* --- sampled blocks, and blocks of no bytes ------------------------------------------------------------------------------ */
+/* --- sampled blocks, and blocks of size 0 -------------------------------------------------------------------------------- */
 
-/* Where the range of sampled blocks begins, 0 before the window has been chosen; its bytes, a multiple of HAK_GUARDED_STRIDE. */
+/* The start of the range of sampled blocks, 0 before the window has been chosen; its bytes, a multiple of HAK_GUARDED_STRIDE. */
 uintptr_t hak__guarded_start(void);
 size_t hak__guarded_size(void);
 
-/* Where the range of blocks of no bytes begins, behind the other one: nothing is ever mapped there. */
+/* The start of the range of blocks of size 0, behind the other one: nothing is ever mapped there. */
 uintptr_t hak__zero_size_start(void);
 
-/* Maps fresh zeroed pages exactly there; 0 or an errno code: EEXIST when a foreign mapping is in the way. Not part of the memory that
- * HAKMEM_LIMIT counts. */
+/* Maps fresh zeroed pages exactly there; 0 or an errno code: EEXIST if a foreign mapping is in the way. This memory does not count
+ * towards HAKMEM_LIMIT. */
 hak_cold int hak__guarded_map(uintptr_t address, size_t bytes);
 hak_cold bool hak__guarded_unmap(uintptr_t address, size_t bytes);
 
@@ -53,19 +53,20 @@ extern _Atomic size_t hak__guarded_bytes; /* mapped now */
 
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
 
-/* How many parts from this one on are alike, all free or all foreign, as far as one read tells; 1 if it is open. */
+/* How many parts from this one on are alike, all free or all foreign, as far as one read shows; 1 if it is open. */
 size_t hak__parts_alike(size_t part);
 
 uint64_t hak__part_free(size_t part); /* a bit for each free SuperSlab, by its place in it */
 size_t hak__parts_foreign(void); /* how many closed ones are foreign */
 
-/* Opens the parts of a run, and raises the frontier above it: the metadata of its SuperSlabs exists afterwards. 0, an errno code other
- * than EEXIST, or HAK_PASSED: a foreign mapping lies in place of the descriptors of a part, which was marked so. */
+/* Opens the parts of a run and raises the frontier above it: the metadata of its SuperSlabs exists afterwards. 0, an errno code
+ * other than EEXIST, or HAK_PASSED: a foreign mapping lies where a part's descriptors should be, and the part was marked
+ * foreign. */
 enum { HAK_PASSED = -1 };
 int hak__run_open(size_t first, size_t count);
 
-/* Marks a SuperSlab in which a foreign mapping lies as never to be used, and those behind it as far as the mapping goes on. The caller
- * has removed what was free there. */
+/* Marks a SuperSlab with a foreign mapping as never to be used, and the next ones as far as the mapping extends. The caller has
+ * removed the free ones there. */
 void hak__hole_make(size_t super);
 
 /* In a forked child: undoes the growth that another thread had begun. */

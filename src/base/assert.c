@@ -1,4 +1,4 @@
-/* Reports a failed assertion of a debug build with write(2) alone, then aborts; and notes broken invariants. */
+/* Reports a failed assertion of a debug build with write(2) alone and aborts; notes broken invariants. */
 #include "base/assert.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "base/atomic.h"
 #include "base/syscall.h"
 
-#if HAK_DEBUG && !defined(HAK_RACE_TEST) /* the explorer of schedules has its own */
+#if HAK_DEBUG && !defined(HAK_RACE_TEST) /* the schedule explorer has its own */
 static void say_text(const char *text)
 {
     long written = hak__syscall(SYS_write, STDERR_FILENO, text, strlen(text));

@@ -1,6 +1,6 @@
-/* Contracts. hak_assert is for debug builds: it names the violated contract and stops; release builds contain nothing of it.
- * hak__holds is in all builds, for the _is_valid functions of the layers, which check data that is there: it notes the first invariant
- * that was found broken, and guard/check.c reports it. There is no lock: a race between two failing checks mixes two true findings. */
+/* Contracts. hak_assert works in debug builds only: it names the violated contract and aborts. hak__holds works in all builds, for
+ * the layers' _is_valid functions, which check data: it notes the first invariant found broken, and guard/check.c reports it. It
+ * takes no lock: a race between two failing checks mixes two true findings. */
 #pragma once
 
 #include "base/compiler.h"
@@ -21,10 +21,10 @@ hak_noreturn void hak__assert_failed(const char *condition, const char *what, co
 #endif
 
 struct hak_broken {
-    const char *what; /* NULL: nothing was found since this was last cleared */
+    const char *what; /* NULL: nothing found since it was last cleared */
     const void *where;
 };
 extern struct hak_broken hak__broken;
 
-/* Gives `condition`; when it is false and nothing has been noted before, notes what should have held, and of what. */
+/* Returns `condition`. If it is false and nothing has been noted yet, notes the invariant and the object it was checked on. */
 hak_cold bool hak__holds(bool condition, const char *what, const void *where);

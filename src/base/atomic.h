@@ -1,7 +1,7 @@
-/* Atomics: the only file that names the compiler's builtins. Every call states its order; every caller says in a
- * comment which edge it pairs with; docs/concurrency.md has them all. HAK_RACE_POINT is where the schedule-exploring
- * tests take control, told which function is about to do what: in the library it is nothing. Plain counters that only
- * their owner writes but others may read are "shared plain": relaxed load and store, never a read-modify-write. */
+/* Atomics: the only file that names the compiler's builtins. Every call states its order; every caller says in a comment which edge
+ * it pairs with; docs/concurrency.md lists them all. HAK_RACE_POINT hands control to the schedule-exploring tests and names the
+ * function and its operation; in the library it is empty. Plain counters that only their owner writes but others may read are
+ * "shared plain": relaxed load and store, never a read-modify-write. */
 #pragma once
 
 #include <stdatomic.h>
@@ -44,23 +44,23 @@ hak_inline void hak_count(hak_counter *c, uint64_t n)
 
 hak_inline uint64_t hak_counted(const hak_counter *c) { return atomic_load_explicit(c, memory_order_relaxed); }
 
-/* A plain word of one owner that others may look at: the owner reads it plainly and stores it so that no thread sees a
- * torn or early value. Compiles to one ordinary store on x86-64, to a store-release on aarch64. */
+/* A plain word that one owner writes and others may read: the owner reads it plainly and stores it so that no thread sees a torn or
+ * early value. Compiles to one ordinary store on x86-64, to a store-release on aarch64. */
 #define hak_owner_store(p, v) (HAK_RACE_POINT("owner_store"), __atomic_store_n((p), (v), __ATOMIC_RELEASE))
-/* The same for a word that no thread reads before a later hak_owner_store publishes it: in no order. */
+/* The same, relaxed, for a word that no thread reads before a later hak_owner_store publishes it. */
 #define hak_slot_store(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
 #define hak_peek(p) (HAK_RACE_POINT("peek"), __atomic_load_n((p), __ATOMIC_ACQUIRE))
 
-/* A read-mostly word on the fast path, written by atomic stores. The builtin's relaxed load is never folded into the
- * instruction that uses it; an ordinary load of an aligned word is, and cannot tear either. A sanitizer gets the
- * builtin, because to it the ordinary load would be a race. */
+/* A read-mostly word on the fast path, written by atomic stores. The builtin's relaxed load is never folded into the instruction
+ * that uses it; an ordinary load of an aligned word is, and cannot tear either. Sanitizers get the builtin, because they would
+ * report the ordinary load as a race. */
 #if HAK_TSAN
 #define hak_read_mostly(p) hak_peek(p)
 #else
 #define hak_read_mostly(p) (*(p))
 #endif
 
-/* Orders plain stores as a signal handler or a forked child of this thread would see them; costs nothing. */
+/* Orders plain stores for a signal handler or a forked child of this thread; costs nothing. */
 #define hak_signal_fence() atomic_signal_fence(memory_order_seq_cst)
 
 /* Tells the processor that a loop is waiting. */

@@ -26,7 +26,7 @@ hak_inline size_t hak_max(size_t a, size_t b) { return a > b ? a : b; }
 hak_inline uint32_t hak_ones32(unsigned count) { return count >= 32 ? ~0u : (1u << count) - 1; }
 hak_inline uint64_t hak_ones64(unsigned count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
 
-/* The positions at which a run of `length` ones begins: by doubling, so log2(length) steps. 0 if there is none. */
+/* The positions where a run of `length` ones begins, found in log2(length) doubling steps; 0: there is none. */
 hak_inline uint32_t hak_run_starts(uint32_t mask, unsigned length)
 {
     hak_assert(length != 0 && length <= 32, "a run has bits, and fits the mask");

@@ -1,4 +1,4 @@
-/* Compiler vocabulary: one name for each attribute that the project uses, with gcc and clang in mind. */
+/* Compiler vocabulary: one name for each attribute that the project uses, for gcc and clang. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,29 +8,29 @@
 #define hak_likely(x) __builtin_expect(!!(x), 1)
 #define hak_unlikely(x) __builtin_expect(!!(x), 0)
 #define hak_noinline __attribute__((noinline))
-/* Code that programs rarely run. It lies behind all that they touch at start, because the kernel maps the pages around each page
- * that is touched (cmake/layout.ld; docs/decisions/0038). hak_aside: optimised for speed nevertheless. */
+/* Code that programs rarely run. It is placed after everything that they touch at start, because the kernel maps the neighbours of
+ * each touched page (cmake/layout.ld; docs/decisions/0038). hak_aside is placed there too, but optimised for speed. */
 #define hak_cold __attribute__((noinline, cold))
-#define hak_at_start hak_noinline   /* rare, but every process runs it: not cold, or its page would be touched for it alone */
+#define hak_at_start hak_noinline   /* rare, but every process runs it; if it were cold, its page would be touched for it alone */
 #define hak_aside __attribute__((noinline, section(".text.unlikely.aside")))
 #define hak_rare_table __attribute__((section(".rodata.rare")))
 #define hak_rare_data __attribute__((section(".bss.rare")))   /* zero at start */
 #define hak_inline static inline __attribute__((always_inline))
 #define hak_export __attribute__((visibility("default")))
 #define hak_malloc_like __attribute__((malloc))
-#define hak_line_aligned __attribute__((aligned(64)))   /* of a struct's first member: nothing else lies on its lines */
-#define hak_hide(p) __asm__("" : "+r"(p))   /* where a value comes from: so that the compiler keeps it in a register */
-/* Begins at a cache line, so that its speed does not depend on what is linked before it. */
+#define hak_line_aligned __attribute__((aligned(64)))   /* on a struct's first member: the struct shares no cache line */
+#define hak_hide(p) __asm__("" : "+r"(p))   /* hides where a value comes from, so that the compiler keeps it in a register */
+/* Begins at a cache line, so that its speed does not depend on the code linked before it. */
 #define hak_fast_path __attribute__((aligned(64)))
-/* Asks for the line of an address, any address, as its writer: where another processor has written it, a load and then a
- * store would ask twice. */
+/* Fetches the cache line of any address for writing. If another processor has written the line, a load and then a store would fetch
+ * it twice. */
 #if defined(__x86_64__)
 #define hak_prefetch_to_write(p) __asm__ volatile("prefetchw %0" : : "m"(*(const char *)(p)))
 #else
 #define hak_prefetch_to_write(p) __builtin_prefetch((p), 1)
 #endif
 #define hak_noreturn __attribute__((noreturn))
-/* Before a return: the call becomes a jump. A compiler without the attribute does so when it optimises. */
+/* Before `return`: makes the call a jump. A compiler without the attribute does so when it optimises. */
 #if defined(__has_attribute)
 #if __has_attribute(musttail)
 #define hak_tail_call __attribute__((musttail))
@@ -41,8 +41,8 @@
 #endif
 #define hak_printf_like(fmt, args) __attribute__((format(printf, fmt, args)))
 
-/* A second public name for a function. In the one-unit build it is a true alias (the same address, no jump);
- * where every file is compiled alone the target lives in another object, so the name is a tail call. */
+/* A second public name for a function. In the one-unit build it is a true alias (the same address, no jump); if every file is
+ * compiled alone, the target lies in another object, so the name is a tail call. */
 #if defined(__has_attribute)
 #if __has_attribute(copy)
 #define HAK_ALIAS(target) __attribute__((alias(#target), copy(target)))
@@ -87,7 +87,7 @@
 #define HAK_ASAN 0
 #endif
 
-/* Whether every free checks its pointer on the spot (span/span.h); the build option HAKMEM_PROTECT. */
+/* Whether every free checks its pointer at once (span/span.h); the build option HAKMEM_PROTECT. */
 #if !defined(HAK_PROTECT)
 #define HAK_PROTECT 1
 #endif

@@ -11,11 +11,11 @@ struct hak_forked hak__forked;
 static bool (*repair_child)(void), (*arrive_late)(void);
 static _Atomic uint32_t *(*find_fork_mark)(void);
 static bool (*is_fork_copy)(void);
-static _Atomic long process; /* orders nothing: read again after a call of the system */
+static _Atomic long process; /* orders nothing: read again after a system call */
 static _Atomic uint32_t repairs;
-static _Atomic bool several; /* more than one thread has taken a lock, or been about to */
+static _Atomic bool several; /* more than one thread has taken a lock or is about to */
 
-/* Any thread, any number of times: it is always the same word. */
+/* Any thread may call this any number of times: the word is always the same. */
 static bool look_at_mark(void)
 {
     _Atomic uint32_t *mark = find_fork_mark();
@@ -55,8 +55,8 @@ static void repair_at_once(void)
 
 uint32_t hak__fork_repairs(void) { return hak_load(&repairs, HAK_RELAXED); }
 
-/* The caller is about to be the second thread that takes locks. If it is new in a child, the only one before it has forked, with
- * nothing to repair, and must not repair it later, beside others. */
+/* The caller becomes the second thread that takes locks. If it is new in a forked child, the only earlier thread is the one that
+ * forked. That one had nothing to repair, and must not repair later, while other threads run. */
 static void watch_begins(void)
 {
     if (hak_peek(&hak__forked.mark) == NULL) {
@@ -80,7 +80,7 @@ void hak__fork_watch(void)
 
 bool hak__fork_is_home(void) { return hak__syscall(SYS_getpid) == hak_load(&process, HAK_RELAXED); }
 
-/* The thread that has forked is the child's first one. Others come after it, and have nothing to repair. */
+/* The child's first thread is the one that forked. Later threads have nothing to repair. */
 void hak__fork_unwatched(void)
 {
     if (hak_peek(&hak__forked.mark) != NULL || hak_load(&process, HAK_RELAXED) == 0)
@@ -91,7 +91,7 @@ void hak__fork_unwatched(void)
     repair_now();
 }
 
-/* A handler may fork in the middle of this, and the mark is wiped once more in the child. */
+/* A handler may fork in the middle of this; the mark is then wiped again in the child. */
 void hak__fork_found(void)
 {
     for (unsigned tries = 0;; tries++) {

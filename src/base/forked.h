@@ -1,54 +1,56 @@
-/* Whether this process is a child that has been forked while its parent had threads, and not been put in order since.
- * The kernel says so by a word in a page that a child finds wiped (MADV_WIPEONFORK); no handler of the C library's fork
- * is needed, so _Fork() and bare system calls are covered too. Slow paths look before they touch what threads share.
+/* Detects a child that was forked while its parent had threads and has not been repaired yet. The kernel wipes the page of a mark
+ * word in each child (MADV_WIPEONFORK), so the C library's fork handlers are not needed, and _Fork() and bare system calls are
+ * covered too. Slow paths check the mark before they touch shared data.
  *
- *   mark == NULL   the kernel has refused the page so far: a child finds out by the process's number, and only before a
- *                  thread without a heap gets one, or waits; fork.c sees that this is enough
- *   *mark          REPAIRED, or WIPED in a new child; REPAIRING while its first slow path puts it in order
- * A second thread of the child may come to a slow path before the one that has forked (fork.c); the second one waits for
- * the repair. AWAITED: all is done but what only the thread that has forked can do; each thread checks whether it is that one. */
+ *   mark == NULL   the kernel has refused the page so far: a child is detected by its process number, and only before a thread
+ *                  without a heap gets one, or waits; fork.c makes sure that this is enough
+ *   *mark          REPAIRED, or WIPED in a new child; REPAIRING while its first slow path repairs it; AWAITED: only the part is
+ *                  left that the forking thread itself must do, and each thread checks whether it is that one
+ *
+ * The first thread to reach a slow path repairs the child, and a second one waits for that; either may be the thread that forked
+ * (fork.c). */
 #pragma once
 
 #include "base/atomic.h"
 
 enum hak_fork_mark { HAK_FORK_WIPED, HAK_FORK_REPAIRED, HAK_FORK_REPAIRING, HAK_FORK_AWAITED };
 
-/* Read in each slow path: on a line of its own, apart from the counters of calls that a linker puts beside it. */
+/* Every slow path reads it, so it has its own cache line, apart from the call counters that the linker would place beside it. */
 struct hak_forked {
     hak_line_aligned _Atomic uint32_t *mark;
 };
 
 extern struct hak_forked hak__forked;
 
-/* At the library's start: what puts a child in order, which takes no lock, and what finds the mark, a word that is wiped in
- * children; NULL if there is none yet. `repair` gives false when the thread that has forked is awaited; `arrive` says then
- * whether the calling one is it, and does the rest. Where there is no mark, `is_copy` says whether this memory is a copy that a fork has
- * made since it was asked last: in a child of vfork() it is not. */
+/* Called at the library's start. `repair` repairs a child and takes no lock; it returns false if a part is left for the thread that
+ * forked. `arrive` then returns whether the calling thread is that one, and does the rest. `find_mark` returns the mark, a word
+ * that is wiped in children, or NULL if there is none yet. Without a mark, `is_copy` says whether this memory is a copy that a fork
+ * has made since it was last asked; in a child of vfork() it is not. */
 void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *(*find_mark)(void), bool (*is_copy)(void));
 
-/* From now on all forked children are put in order; called before a second thread takes a lock (lock.h), or the library makes a thread
- * of its own. May allocate. */
+/* From now on every forked child is repaired. Called before a second thread takes a lock (lock.h) or the library starts a thread.
+ * May allocate. */
 hak_cold void hak__fork_watch(void);
 bool hak__fork_alone(void); /* neither has happened yet */
 
-/* While there is no mark: repairs a child that was forked by a thread without a heap. For a thread that is about to get
- * one, or that waits for a lock. */
+/* Without a mark: repairs a child that a thread without a heap has forked. Called by a thread that is about to get a heap, or waits
+ * for a lock. */
 hak_cold void hak__fork_unwatched(void);
 
 hak_cold void hak__fork_found(void);
 
-/* How often this process's memory has been put in order: a thread that finds another number after it has waited is in a child, which
- * has dealt with whatever the thread held without a lock. */
+/* How often this process's memory has been repaired. A thread that finds a different number after it has waited is in a child; the
+ * repair has dealt with everything that the thread held without a lock. */
 hak_at_start uint32_t hak__fork_repairs(void);
 
-/* Whether the caller runs in the process that this memory is of. A child of vfork() runs in its parent's, and in its parent's
- * thread-local memory: what it changed of the process there, the parent would keep. */
+/* Whether the caller runs in the process that owns this memory. A child of vfork() runs in its parent's memory, thread-local memory
+ * included: the parent would keep any change to the state of the process. */
 hak_cold bool hak__fork_is_home(void);
 
 hak_inline void hak__fork_check(void)
 {
     _Atomic uint32_t *mark = hak_read_mostly(&hak__forked.mark);
-    /* acquire: pairs with the release of the thread that has repaired. */
+    /* acquire: pairs with the release of the repairing thread. */
     if (hak_unlikely(mark != NULL && hak_load(mark, HAK_ACQUIRE) != HAK_FORK_REPAIRED))
         hak__fork_found();
 }

@@ -1,5 +1,5 @@
-/* The constants that more than one file knows, in one place. Sizes are bytes unless the name says otherwise.
- * The static assertions at the end are the relations that the code relies on. */
+/* The constants that several files share. Sizes are bytes unless the name says otherwise. The static assertions at the end state
+ * the relations that the code relies on. */
 #pragma once
 
 #include <stddef.h>
@@ -26,35 +26,35 @@
 #define HAK_SUPER_SLABS 32u
 #define HAK_SPAN_SLABS_MAX 16u
 #define HAK_SPAN_BLOCKS_MAX 4096u          /* 64 KiB of 16-byte blocks: one 64-bit summary of 64-bit words */
-#define HAK_LEVELS 5u                      /* free runs of >= 1, 2, 4, 8, 16 slabs are told apart */
+#define HAK_LEVELS 5u                      /* free runs of >= 1, 2, 4, 8, 16 slabs are distinguished */
 
 /* --- the window ------------------------------------------------------------------------------------------- */
 #if HAK_TSAN
-#define HAK_WINDOW_SHIFT 36                /* ThreadSanitizer leaves application memory little room */
+#define HAK_WINDOW_SHIFT 36                /* ThreadSanitizer leaves little room for application memory */
 #define HAK_WINDOW_LOW 0x7e8000000000ull
 #define HAK_WINDOW_HIGH 0x7ef000000000ull
 #else
-#define HAK_WINDOW_SHIFT 44                /* 16 TiB of user data, and of what others have in between */
+#define HAK_WINDOW_SHIFT 44                /* 16 TiB of user data and of foreign mappings in between */
 #define HAK_WINDOW_LOW 0x100000000000ull
 #define HAK_WINDOW_HIGH 0x500000000000ull
 #endif
 #define HAK_WINDOW_SIZE ((size_t)1 << HAK_WINDOW_SHIFT)
 #define HAK_WINDOW_SUPERS ((size_t)1 << (HAK_WINDOW_SHIFT - HAK_SUPER_SHIFT))
-#define HAK_META_STEP ((size_t)64 << 10)   /* from this size on a metadata window grows by its half, before that it doubles */
-#ifdef HAK_RACE_TEST /* few enough for every schedule */
+#define HAK_META_STEP ((size_t)64 << 10)   /* a metadata window doubles up to this size, then grows by half */
+#ifdef HAK_RACE_TEST /* few enough to explore every schedule */
 #define HAK_WAITING_LINES 1u
 #define HAK_WAITING_RUNS 2u
 #else
-#define HAK_WAITING_LINES 16u              /* where runs of huge blocks wait in front of the arena (arena/recycled.h) */
-#define HAK_WAITING_RUNS 7u                /* in each of them */
+#define HAK_WAITING_LINES 16u              /* lines of waiting runs (arena/recycled.h) */
+#define HAK_WAITING_RUNS 7u                /* runs per line */
 #endif
-#define HAK_GROW_MAX ((size_t)32 << 20)    /* most user memory mapped ahead by one step of growth */
+#define HAK_GROW_MAX ((size_t)32 << 20)    /* the most user memory that one step of growth maps ahead */
 
-#define HAK_GUARDED_MOST 4096u              /* places for sampled blocks, in a range of their own (arena/window.h) */
-#define HAK_GUARDED_STRIDE ((size_t)256 << 10) /* from one to the next */
+#define HAK_GUARDED_MOST 4096u              /* slots for sampled blocks, in a separate range (arena/window.h) */
+#define HAK_GUARDED_STRIDE ((size_t)256 << 10) /* bytes per slot */
 #define HAK_GUARDED_SIZE (HAK_GUARDED_MOST * HAK_GUARDED_STRIDE)
 
-#define HAK_ZERO_SIZE_MOST (1u << 20)          /* blocks of no bytes, in a range of their own (harden/zero_size.h) */
+#define HAK_ZERO_SIZE_MOST (1u << 20)          /* blocks of size 0, in a separate range (harden/zero_size.h) */
 #define HAK_ZERO_SIZE_SIZE ((size_t)HAK_ZERO_SIZE_MOST * HAK_ALIGN)
 
 /* --- the owner map ---------------------------------------------------------------------------------------- */
@@ -69,19 +69,19 @@
 #define HAK_HEAP_ID_NONE 0xffffeu          /* the sentinels' tag: owns nothing */
 #define HAK_HEAPS_MAX (1u << 17)           /* heaps that can exist at once, ids 1..HAK_HEAPS_MAX-1 */
 #define HAK_HEAP_STRIDE ((size_t)256 << 10)
-#define HAK_HEAP_FIRST ((size_t)40 << 10)   /* of the first heap, and of all where memory is scarce, mapped at once */
+#define HAK_HEAP_FIRST ((size_t)40 << 10)   /* mapped at once for the first heap, and for every heap where memory is scarce */
 
 /* --- the thread cache ------------------------------------------------------------------------------------- */
-/* Percent of what a thread's spans hold that its cache may grow to hold besides HAKMEM_THREAD_BUDGET: of blocks of more than 56 KiB by
- * the bytes of those, of others by theirs. A half would break the promise that the memory of a producer and a consumer stays below
- * 1.5 times what is live (docs/decisions/0026). */
+/* The percentage of the bytes in a thread's spans that its cache may hold in addition to HAKMEM_THREAD_BUDGET; blocks of more than
+ * 56 KiB and smaller ones are reckoned separately. Half would break the promise that a producer and a consumer together stay below
+ * 1.5 times the live bytes (docs/decisions/0026). */
 #define HAK_BUDGET_SHARE 33u
-#define HAK_LOCAL_SLOTS 64u                /* of a class whose slots lie in the heap's struct */
-#define HAK_ABSORB_SMALL 256u              /* blocks of other heaps up to this size are not absorbed while a bin ... */
-#define HAK_ABSORB_MOST 32u                /* ... has this many */
+#define HAK_LOCAL_SLOTS 64u                /* slots of a class that has them in the heap's struct */
+#define HAK_ABSORB_SMALL 256u              /* blocks of other heaps up to this size are absorbed only while a bin has ... */
+#define HAK_ABSORB_MOST 32u                /* ... fewer than this */
 #define HAK_OUTBOX_BUCKETS 32u
-#define HAK_OUTBOX_BLOCKS 30u              /* in one bucket */
-#define HAK_OUTBOX_BYTES ((size_t)16 << 10) /* in one bucket; a block that is larger is published at once */
+#define HAK_OUTBOX_BLOCKS 30u              /* per bucket */
+#define HAK_OUTBOX_BYTES ((size_t)16 << 10) /* per bucket; a larger block is published at once */
 
 _Static_assert(HAK_SUPER_SIZE == HAK_SUPER_SLABS * HAK_SLAB_SIZE, "a SuperSlab is 32 slabs");
 _Static_assert(HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE >= HAK_LARGE_MAX, "the largest class fits a span");

@@ -1,5 +1,5 @@
-/* Locks by their words, and all waiting for other threads, in pauses and in sleeps of the kernel's. No sleep is without a limit: a
- * handler that has interrupted one may have forked, and no thread wakes the child. See lock.h. */
+/* Lock words, and all waiting for other threads, by pauses and futex sleeps. Every sleep has a limit: a handler that interrupted it
+ * may have forked, and no thread wakes the child. See lock.h. */
 #include "base/lock.h"
 
 #include <linux/futex.h>
@@ -14,7 +14,7 @@ __thread struct hak_thread_notes hak__thread_notes __attribute__((tls_model("ini
 #if !HAK_LOCK_FIBERS
 static _Atomic uint32_t lock_numbers;
 
-/* The number first: what watches forks may allocate. */
+/* Sets the number first, because watching forks may allocate. */
 uint32_t hak__lock_number_slow(void)
 {
     uint32_t number = hak_fetch_add(&lock_numbers, 1, HAK_RELAXED) + 1;
@@ -44,10 +44,10 @@ void hak__lock_expect_order(uint32_t rank)
 }
 #endif
 
-/* The release of a heap does not look for waiting threads, so they leave no mark there. */
+/* A thread that releases a heap wakes none, so waiters set no mark there. */
 static bool lock_wakes(uint32_t rank) { return rank != HAK_RANK_HEAP && rank != HAK_RANK_SHARE && rank != HAK_RANK_FOREIGN; }
 
-/* A thread that has slept leaves the mark when it takes the lock, since there may be more that sleep. */
+/* A thread that has slept sets the mark when it takes the lock, since others may still sleep. */
 bool hak__lock_word_wait(_Atomic uint32_t *word, uint32_t mark, uint32_t rank)
 {
     hak_fetch_add(&hak__lock_wait_count, lock_wakes(rank), HAK_RELAXED);
@@ -126,7 +126,7 @@ void hak__nap(unsigned tries)
         futex_call(&never, FUTEX_WAIT_PRIVATE, 0, &time);
 }
 
-/* A child in which the other thread does not exist is put in order before it sleeps. */
+/* Before it sleeps, repairs a child in which the other thread does not exist. */
 static void wait_look(unsigned tries)
 {
     hak__fork_check();

@@ -1,13 +1,13 @@
-/* The one way to take a lock, whichever it is: those below, and the heaps' (heap/heap.h), which have the same word. Small locks for short
- * sections on slow paths: one word, no system call when uncontended. All waiting is done by futex(2), so that a program that has
- * forbidden itself system calls needs to allow no other; all of it has a limit, and looks at the fork again.
+/* The one way to take a lock: those declared here, and the heaps' (heap/heap.h), which use the same word. Small locks for short
+ * sections on slow paths: one word, no system call when uncontended. All waiting uses futex(2), so that a program that filters
+ * system calls has to allow no other; each wait has a limit and checks for a fork again.
  *
- *   the word    FREE;  LOST: never to be had again;  else (the holder's number << 1) | MARK
+ *   the word    FREE;  LOST: can never be taken again;  else (the holder's number << 1) | MARK
  *
- * Taking a lock looks whether this process is a forked child that has to be repaired first (forked.h), notes the holder in the word,
- * and in debug builds asserts the order. The number makes a lock recoverable: a child's repair frees what threads that do not exist
- * there have left, or makes it LOST, and leaves alone what the calling thread holds, which may have been interrupted by the fork in
- * the middle of its section. The sections that locks guard keep their data valid at every step.
+ * Taking a lock first repairs a forked child if necessary (forked.h), then notes the holder in the word; debug builds assert the
+ * order. The number makes a lock recoverable: a child's repair frees the locks of threads that do not exist there, or makes them
+ * LOST. It leaves the calling thread's locks alone, because the fork may have interrupted that thread in the middle of a section.
+ * The sections that locks guard keep their data valid at every step.
  * Ranks are the whole lock order: a thread waits only for a lock of a higher rank than those it holds. */
 #pragma once
 
@@ -16,7 +16,7 @@
 #include "base/forked.h"
 
 #if defined(HAK_RACE_TEST) && HAK_RACE_TEST
-#define HAK_LOCK_FIBERS 1   /* threads are fibers (tests/race): thread-local words say nothing of them */
+#define HAK_LOCK_FIBERS 1   /* threads are fibers (tests/race), which share thread-local variables */
 #else
 #define HAK_LOCK_FIBERS 0
 #endif
@@ -27,9 +27,9 @@ enum hak_lock_rank {
     HAK_RANK_BACKGROUND, /* the background thread's beginning and end */
     HAK_RANK_HEAP, /* the calling thread's heap, or the exit heap */
     HAK_RANK_OWNS, /* the list of user heaps */
-    HAK_RANK_OWN, /* one of them: its shares, its huge blocks; before the locks of its shares */
-    HAK_RANK_SAMPLES, /* the samples of one */
-    HAK_RANK_SPARE, /* the shares that are of no heap */
+    HAK_RANK_OWN, /* one user heap, its shares and huge blocks; taken before its shares' locks */
+    HAK_RANK_SAMPLES, /* a user heap's samples */
+    HAK_RANK_SPARE, /* shares that belong to no user heap */
     HAK_RANK_SHARE, /* a share's heap */
     HAK_RANK_FOREIGN, /* the heap of another thread or of none: several at once, in any order, since their holders wait for no other */
     HAK_RANK_ARENA, /* growth and runs of SuperSlabs */
@@ -48,17 +48,17 @@ struct hak_lock {
 
 #define HAK_LOCK_INIT(r) { HAK_LOCK_FREE, (r) }
 
-/* What a thread notes besides its heap. One struct, since static TLS is scarce and each variable may bring its own padding. */
+/* A thread's state outside its heap. One struct, since static TLS is scarce and each variable may bring its own padding. */
 struct hak_thread_notes {
     uint32_t lock_number; /* see hak__lock_me; 0: none yet */
     uint16_t frees_without_heap; /* before it has one (thread.c) */
-    bool in_callback; /* of a heap that has reached its limit (userheap/userheap.c) */
+    bool in_callback; /* the callback of a user heap at its limit is running (userheap/userheap.c) */
 };
 extern __thread struct hak_thread_notes hak__thread_notes __attribute__((tls_model("initial-exec")));
 
-/* The calling thread's number among those that have taken a lock, from 1. The second thread that gets one makes the process one of
- * several threads, all of whose children are repaired (hak__fork_watch, which may allocate: a thread asks for its number before it
- * holds anything). */
+/* The calling thread's number among those that have taken a lock, from 1. With the second number the process counts as one of
+ * several threads, and all its children are repaired (hak__fork_watch, which may allocate: a thread gets its number before it holds
+ * any lock). */
 #if HAK_LOCK_FIBERS
 uint32_t hak__lock_me(void);
 #else
@@ -70,7 +70,7 @@ hak_inline uint32_t hak__lock_me(void)
 }
 #endif
 
-/* For debug builds: the calling thread holds one more lock of the rank, or one less; is about to wait for one. */
+/* Debug builds: the calling thread holds one more lock of the rank, or one less, or is about to wait for one. */
 #if HAK_DEBUG && !HAK_LOCK_FIBERS
 void hak__lock_note(uint32_t rank, int change);
 void hak__lock_expect_order(uint32_t rank);
@@ -100,7 +100,7 @@ hak_inline bool hak__lock_word_take(_Atomic uint32_t *word, uint32_t mark, uint3
     return hak_likely(hak__lock_word_try(word, mark, rank)) || hak__lock_word_wait(word, mark, rank);
 }
 
-/* Whether the calling thread has it; whether another has, who does not exist in a child that is being repaired. */
+/* Whether the calling thread holds it; and, in a child under repair, whether a thread holds it that does not exist there. */
 hak_inline bool hak__lock_word_is_mine(const _Atomic uint32_t *word)
 {
     uint32_t now = hak_load(word, HAK_RELAXED);
@@ -114,28 +114,28 @@ hak_inline bool hak__lock_word_is_left(const _Atomic uint32_t *word)
 /* --- locks that are never lost ------------------------------------------------------------------------------------------------ */
 
 void hak__lock_acquire(struct hak_lock *lock);
-bool hak__lock_try(struct hak_lock *lock); /* false when another thread holds it: does not wait */
+bool hak__lock_try(struct hak_lock *lock); /* false if another thread holds it: does not wait */
 void hak__lock_release(struct hak_lock *lock);
 
-/* In a forked child that is being repaired: frees the lock if a thread that does not exist here has it; says whether one had. */
+/* In a forked child under repair: frees the lock if a thread that does not exist here holds it. Returns whether one did. */
 bool hak__lock_fork_child(struct hak_lock *lock);
 
-/* The same, but the calling thread has the lock afterwards, as if it had taken it itself: for sections that repair what it guards. */
+/* The same, but the calling thread then holds the lock as if it had taken it: for sections that repair the guarded data. */
 bool hak__lock_inherit(struct hak_lock *lock);
 
 bool hak__lock_is_held(struct hak_lock *lock); /* by any thread */
 
-/* How often a lock was found held, for the statistics. */
+/* How often a lock was found held; for the statistics. */
 extern _Atomic uint64_t hak__lock_wait_count;
 
 /* --- waiting ------------------------------------------------------------------------------------------------------------ */
 
-/* For a loop that waits for another thread, with the number of its rounds so far: a moment's pause at first, later a short sleep, so
- * that the other can run. In a forked child the other may not exist, so hak__yield repairs the child first; hak__nap does not. */
+/* One round of a loop that waits for another thread; `tries` counts the rounds. Pauses at first, later sleeps briefly, so that the
+ * other thread can run. In a forked child that thread may not exist: hak__yield repairs the child first, hak__nap does not. */
 void hak__yield(unsigned tries);
 void hak__nap(unsigned tries);
 
-/* The same in a loop that waits for a word to change from `value`: sleeps until hak__wake, but not for long. */
+/* The same for a loop that waits until a word is no longer `value`: sleeps until hak__wake, but not for long. */
 void hak__yield_on(_Atomic uint32_t *word, uint32_t value, unsigned tries);
 void hak__wake(_Atomic uint32_t *word);
 

@@ -19,7 +19,7 @@ struct hak_retained hak__retain(struct hak_retention in)
            most = retain_most(&in);
     return (struct hak_retained){
         .emptied = hak_max(in.emptied_limit + in.used / EMPTIED_SHARE, hak_min(recent, most)),
-        /* An eighth more, so that a heap that goes to and fro around the limit is not purged all the time. */
+        /* An eighth more, so that a heap that oscillates around the limit is not purged all the time. */
         .unused = unused + unused / 8,
         .growth = in.dirty_limit + recent,
         .reserve = in.taken / USED_PER_RESERVED,

@@ -1,4 +1,5 @@
-/* System calls through the C library: see syscall.h. Calls that change mappings go by their names, which sanitizers intercept. */
+/* System calls through the C library: see syscall.h. Calls that change mappings use the named functions, which sanitizers
+ * intercept. */
 #include "base/syscall.h"
 
 #if HAK_TESTING || !(defined(__x86_64__) || defined(__aarch64__) || (defined(__riscv) && __riscv_xlen == 64))

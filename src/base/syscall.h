@@ -1,10 +1,10 @@
-/* System calls by their numbers, past the C library. A program or a library loaded beside this one may have wrapped the C library's
- * functions (tracers, libfaketime, communication libraries, even syscall() itself), and a wrapper that allocates would come back here
- * while a lock is held. So all layers make their calls by this header.
+/* System calls by number, past the C library. A program or a library loaded beside this one may have wrapped the C library's
+ * functions (tracers, libfaketime, communication libraries, even syscall() itself), and a wrapper that allocates would re-enter
+ * this library while a lock is held. So all layers make their calls through this header.
  *
- * The result is the kernel's: a value, or -1..-4095, a negated errno code. errno itself stays as it is.
+ * The result is the kernel's: a value, or -1..-4095, a negated errno code. errno is not changed.
  * Checked builds go through the C library (syscall.c), so that sanitizers and the tests' wrappers see the calls; so do processors
- * whose convention does not stand here. */
+ * whose calling convention is not implemented here. */
 #pragma once
 
 #include <sys/syscall.h>

@@ -1,4 +1,5 @@
-/* Text functions in place of the C library's, each of whose names costs every process a little at start (docs/decisions/0038). */
+/* Text functions in place of the C library's: each symbol imported from there costs every process a little at start
+ * (docs/decisions/0038). */
 #pragma once
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* The bins of a heap: how blocks leave them, the marks among them, and the sentinel that a thread has before its first heap. Under the
- * heap lock, unless a function says otherwise. */
+/* The bins of a heap: draining, marks, and the sentinel that serves a thread before its first heap. The caller holds the heap
+ * lock unless a function says otherwise. */
 #include "cache/cache.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ void *const hak__closed_slots[2] = { NULL, NULL };
 
 #define CLOSED { HAK_CLOSED_TOP, HAK_CLOSED_TOP }
 
-/* Never written. thread.c alone changes the word that leads from it to a thread's heap. */
+/* Never written. Only thread.c changes the thread's word that leads from the sentinel to its heap. */
 struct hak_heap_front hak__sentinel = {
     .tag = HAK_HEAP_ID_NONE << HAK_CLASS_OFFSET_BITS,
     .mode = HAK_MODE_SENTINEL,
@@ -27,7 +27,7 @@ __thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec")));
 
 /* --- out of the bins -------------------------------------------------------------------------------------------- */
 
-/* Gives back blocks among which other heaps' may be: those are published as remote frees. */
+/* Gives back blocks, some of them other heaps': those are published as remote frees. */
 static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
 {
     for (uint32_t n = 0; n < count;) {
@@ -83,7 +83,7 @@ uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
     void **top = hak_peek(&hak__heap_bin(heap, class_index)->top), **bottom = hak_peek(&class->bottom);
-    /* Seen from another thread the two words may be of different moments. */
+    /* To another thread the two words may date from different moments. */
     return bottom != NULL && top >= bottom && top <= bottom + class->ceiling ? (uint32_t)(top - bottom) : 0;
 }
 
@@ -97,8 +97,7 @@ uint32_t hak__cache_blocks(struct hak_heap *heap, uint32_t class_index)
 
 enum { MARKS_MOST = 250 };
 
-/* How many requests from now the next sample comes: evenly 1 .. 2N - 1, so N on average, and out of step with the program's
- * loops. */
+/* Requests until the next sample: uniform in 1 .. 2N - 1, so N on average and out of step with the program's loops. */
 static uint64_t draw_mark(void)
 {
     uint64_t n = hak__option(HAK_OPTION_sample_guards);
@@ -126,7 +125,7 @@ void hak__cache_mark(struct hak_heap *heap, uint32_t index)
     struct hak_bin *bin = hak__heap_bin(heap, index);
     uint64_t below = class->capacity == 0 ? 0 : (uint64_t)(bin->top - class->bottom);
     uint64_t left = heap->sample.left == 0 ? draw_mark() : heap->sample.left;
-    left -= left > 1; /* the block that goes out now */
+    left -= left > 1; /* the block handed out now */
     hak_count(&heap->sample.seen, below + 1);
     while (left <= below && left != 0 && has_room(heap, bin, index)) {
         below -= left - 1;

@@ -1,12 +1,12 @@
-/* The thread cache: per class a stack of ready blocks, the same for the tiny, mid and large pools. This header is the
- * fast path, pop and push, and what goes with it: refill and overflow (refill.c), drain and marks (cache.c), and all that a heap
- * caches, at once (contents.c).
+/* The thread cache: a stack of ready blocks per class, the same for tiny, mid and large classes. This header holds the fast path
+ * (pop and push) and declares the rest: refill and overflow (refill.c), drain and marks (cache.c), and whole-heap operations
+ * (contents.c).
  *
  *      bottom[-1]   bottom                 top            end = bottom + capacity
  *        NULL      | oldest ... newest    | (free slots) |
  *
- * A slot is stored before `top` moves over it, so a bin is valid at every instruction: a signal handler or a forked
- * child never sees a stack that contains a slot not yet written. */
+ * A slot is stored before `top` moves over it, so a bin is valid at every instruction: no signal handler or forked child sees a
+ * stack with an unwritten slot. */
 #pragma once
 
 #include "heap/heap.h"
@@ -43,9 +43,9 @@ extern void *const hak__closed_slots[2];
 
 /* --- the calling thread's heap ----------------------------------------------------------------------------------------------
  *
- * A thread starts with the sentinel, whose bins are empty to a pop and full to a push and
- * whose tag owns nothing, so the fast paths need no "is there a heap?" test. The thread's word is the distance from the
- * sentinel to its heap: zero, which is what thread-local memory holds before anything has run, means the sentinel. */
+ * A thread starts with the sentinel: its bins are empty to a pop and full to a push, and its tag owns nothing, so the fast paths
+ * need no test for a missing heap. The thread's word is the distance from the sentinel to its heap; thread-local memory starts
+ * as zero, which means the sentinel. */
 
 /* Only the front of a heap exists: every slow path checks the mode before it reads more. */
 extern struct hak_heap_front hak__sentinel __attribute__((visibility("hidden")));
@@ -58,9 +58,8 @@ hak_inline struct hak_heap *hak__heap_current(void)
 
 /* --- blocks of other heaps ------------------------------------------------------------------------------------------ */
 
-/* A thread that allocates from a class itself keeps another heap's block, marked as free, for its own next request, while its bin is
- * less than half full, and of small blocks holds fewer than HAK_ABSORB_MOST. Only sizes of a cache line or more (docs/decisions/0003,
- * 0053). */
+/* A bin keeps another heap's block, marked free, if its thread allocates from this class, the bin is less than half full and,
+ * for small blocks, holds fewer than HAK_ABSORB_MOST. Only sizes of a cache line or more (docs/decisions/0003, 0053). */
 hak_inline bool hak__cache_absorbs(struct hak_heap *heap, struct hak_class_offset offset)
 {
     return hak__bin_at(heap, offset)->top < heap->absorb[hak__class_of_offset(offset)];
@@ -76,58 +75,57 @@ hak_inline void hak__cache_absorb(struct hak_heap *heap, struct hak_class_offset
 
 /* --- a miss, an overflow (refill.c) ------------------------------------------------------------------------------------- */
 
-/* Refills the empty bin of a class and pops a block; NULL when the system refuses. */
+/* Refills the class's empty bin and pops a block; NULL when the system refuses. */
 void *hak__cache_refill(struct hak_heap *heap, uint32_t class);
 
-/* Pushes a block on a full bin: makes room by growth, or by draining the older half. */
+/* Pushes a block on a full bin; makes room by growing it or draining its older half. */
 void hak__cache_overflow(struct hak_heap *heap, uint32_t class, void *block, const char *function);
 
 /* --- out of the bins (cache.c) ------------------------------------------------------------------------------------------ */
 
-/* Gives the blocks of a bin back, other heaps' among them (cache.c). */
+/* Returns blocks of a bin to their heaps, which may be others. */
 void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function);
 
 /* Drains the oldest `count` blocks of a class into the heap. */
 void hak__cache_drain(struct hak_heap *heap, uint32_t class, uint32_t count, const char *function);
 
-/* Entries of the bin, as far as another thread can tell, and the blocks among them: the others are marks (mark.h). */
+/* Entries of the bin, as seen from any thread, and the blocks among them; the rest are marks. */
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
 uint32_t hak__cache_blocks(struct hak_heap *heap, uint32_t class);
 
 /* --- marks (cache.c) ------------------------------------------------------------------------------------------------------------
  *
- * NULLs between the blocks of a bin, while HAKMEM_SAMPLE_GUARDS is on. The fast path takes one for an empty bin and calls the slow
- * path, which knows the size asked for and serves this one request elsewhere. So one in N of the blocks that refills bring is sampled,
- * and the fast path counts nothing. */
+ * While HAKMEM_SAMPLE_GUARDS is on, bins have NULLs among their blocks. The fast path takes a mark for an empty bin and calls
+ * the slow path, which knows the requested size and serves this request elsewhere. That samples one in N refilled blocks without
+ * a counter on the fast path. */
 
-/* After a refill, one block of which is handed out at once: puts marks among the others, one in N. */
+/* After a refill whose first block is handed out at once: marks one in N of the others. */
 hak_cold void hak__cache_mark(struct hak_heap *heap, uint32_t class);
 
-/* Makes the next request of the class meet a mark. */
+/* Puts a mark where the class's next request meets it. */
 hak_cold void hak__cache_mark_next(struct hak_heap *heap, uint32_t class);
 
-/* Whether a request of the class that found no block has met a mark, or would meet one as the first of the next batch. Takes the mark
- * away. */
+/* Whether a request that found no block has met a mark, or would meet one first in the next batch. Removes the mark. */
 hak_cold bool hak__cache_unmark(struct hak_heap *heap, uint32_t class);
 hak_cold void hak__cache_drop_marks(struct hak_heap *heap, uint32_t class);
 
-/* --- all that a heap caches, at once (contents.c) ----------------------------------------------------------------------- */
+/* --- whole-heap operations (contents.c) --------------------------------------------------------------------------------- */
 
-/* Empties all bins and the outbox; at a thread's end all but a few small blocks, which the next thread finds. */
+/* Empties all bins and the outbox. At a thread's end a few small blocks stay for the next thread. */
 void hak__cache_flush(struct hak_heap *heap);
 void hak__cache_leave(struct hak_heap *heap);
 
-/* Drains the blocks that an exited thread left before the last step of upkeep, or all. The caller holds the heap's lock. The second is
- * the new thread's side, before it touches a bin. */
+/* Drains the blocks that an exited thread left before the last upkeep step, or all of them; the caller holds the heap lock. A
+ * new thread calls take_up before it touches a bin. */
 void hak__cache_age_left(struct hak_heap *heap, bool all);
 void hak__cache_take_up(struct hak_heap *heap);
 
 hak_cold bool hak__cache_is_valid(struct hak_heap *heap);
 
-/* Whether the block of the class at p, which looks freed, really is free: in a bin, in an outbox, or in its span. `mine` is the calling
- * thread's heap, not locked, or NULL; a block in that heap's hands is always found. A block that another thread is moving may be
- * missed: its double free is found when it is collected. */
+/* Whether the block of the class at p, which looks freed, really is free: in a bin, an outbox or its span. `mine` is the calling
+ * thread's heap, unlocked, or NULL; its own blocks are always found. A block that another thread is moving may be missed; its
+ * double free is found when it is collected. */
 bool hak__cache_has_freed(struct hak_heap *mine, uint32_t class, const void *p);
 
-/* The same for a block that may have lost its key, which only blocks free in their spans do. */
+/* The same for a block that may have lost its key; only blocks free in their spans do. */
 bool hak__cache_has_purged(uint32_t class, const void *p);

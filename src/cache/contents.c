@@ -1,5 +1,5 @@
-/* All that a heap caches, at once: in bins, quarantine, large cache and outbox. It is emptied, left for the next thread, searched for a
- * block that looks freed (before a double free is reported, see span/span.h), and checked. */
+/* Whole-heap operations on bins, quarantine, large cache and outbox: empty them, leave blocks for the next thread, check them,
+ * and search them for a block that looks freed before a double free is reported (span/span.h). */
 #include "base/assert.h"
 #include "base/bits.h"
 #include "cache/cache.h"
@@ -7,10 +7,10 @@
 #include "cache/outbox.h"
 #include "cache/quarantine.h"
 
-/* The most that a thread leaves of a class for the next one: blocks, and their bytes (docs/decisions/0057). */
+/* The most that an exiting thread leaves of a class: blocks, and their bytes (docs/decisions/0057). */
 enum { LEFT_BLOCKS = 16, LEFT_BYTES = 4 << 10 };
 
-/* Leaves nothing that may be another heap's: its owner waits for it, and it would stay another's block for ever. */
+/* Leaves only the heap's own blocks: another heap waits for its blocks and would never get them back. */
 static uint32_t may_be_left(const struct hak_heap *heap, uint32_t class)
 {
     if (heap->foreign[class] || heap->classes[class].marks != 0)
@@ -41,8 +41,8 @@ static void flush_all(struct hak_heap *heap, bool leave)
 void hak__cache_flush(struct hak_heap *heap) { flush_all(heap, false); }
 void hak__cache_leave(struct hak_heap *heap) { flush_all(heap, true); }
 
-/* The thread that left the blocks has not touched a bin since, and the next one takes back the word before it does; all three hold the
- * heap lock. */
+/* No thread has touched a bin since the blocks were left; the next one clears the word before it does. All three hold the heap
+ * lock. */
 void hak__cache_age_left(struct hak_heap *heap, bool all)
 {
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
@@ -54,7 +54,7 @@ void hak__cache_age_left(struct hak_heap *heap, bool all)
         hak_owner_store(&heap->left, HAK_LEFT_BEFORE);
 }
 
-/* Comes after a step that is emptying the bins; a later one finds nothing left. */
+/* The heap lock waits for a step that is emptying the bins; a later step finds nothing left. */
 void hak__cache_take_up(struct hak_heap *heap)
 {
     hak_assert(hak__lock_word_is_mine(&heap->lock), "a heap that is taken up is locked");
@@ -102,13 +102,13 @@ static hak_cold bool has_in_span(struct hak_heap *heap, uint32_t class, const vo
     return hak__heap_has_in_span(heap, class, p);
 }
 
-/* If the span changes hands before the search, repeats it. */
+/* Repeats the search if the span changed hands before it. */
 static hak_cold bool owner_has(hak_heap_question *question, uint32_t class, const void *p)
 {
     for (;;) {
         uint32_t word = hak__owner_of(p), id = hak__owner_id(word);
         if (id - 1 >= HAK_HEAPS_MAX || hak__owner_class(word) != class)
-            return true; /* the span has ended, so no block of it is in use */
+            return true; /* the span has ended, so none of its blocks is in use */
         if (hak__heap_ask(hak__heap_by_id(id), question, class, p, HAK_HEAP_ASK_TRIES))
             return true;
         if (hak__owner_of(p) == word)

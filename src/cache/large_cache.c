@@ -1,16 +1,15 @@
-/* The large cache: the large blocks that a thread has freed, ready for its next requests. Their bins are always closed, so that
- * every call comes here. That buys two things: bytes are counted exactly, over all classes together, and a step of upkeep can take
- * what a sleeping thread has cached (large_cache.h has the protocol). Called by malloc_slow.c, kinds/, guard/ and
- * upkeep/.
+/* The large cache: large blocks that a thread has freed, ready for its next requests. Their bins are always closed, so every
+ * call comes here. That allows an exact byte count over all classes, and lets upkeep take a sleeping thread's cached blocks
+ * (protocol in large_cache.h). Called by malloc_slow.c, kinds/, guard/ and upkeep/.
  *
- * The limit is meant in resident bytes; samples tell their share (weigh).
+ * The limit is in resident bytes; sampling estimates the resident share (large_weigh).
  *
- * A request is also served by a block of the next classes if it fills at least half of it. When the cache holds too much, the blocks
- * freed first go. For a block that is not cached the heap looks in its assigned SuperSlabs (heap/large.c), and gives up cached
- * blocks there, the oldest first, before it grows.
+ * A cached block of one of the next classes also serves a request that fills at least half of it. A full cache evicts the blocks
+ * freed first. On a miss the heap searches its assigned SuperSlabs (heap/large.c) and releases cached blocks there, oldest
+ * first, before it grows.
  *
  * Invariants, with the heap locked: the bin of class c has a block => bit c of `classes`;  `bytes` is the sum of their sizes;
- * oldest[c] is the time of its lowest block. A pop leaves the bit; who looks for a class takes away those of empty bins. */
+ * oldest[c] is the time of its lowest block. A pop leaves the bit set; searches clear the bits of empty bins. */
 #include "cache/large_cache.h"
 
 #include <string.h>
@@ -23,22 +22,21 @@
 #include "diag/options.h"
 #include "os/os.h"
 
-/* How long an owner has to be silent before its blocks are taken: a thousand times what a store takes to become visible. The clock
- * moves by up to 4 ms at a time. */
+/* How long an owner must be silent before its blocks are taken: a thousand times what a store takes to become visible. The clock
+ * advances in steps of up to 4 ms. */
 enum { LARGE_ASKED_MS = 10 };
 
-/* Samples residency with mincore: often while the thread is young, then at every fourth aging, and more often while the figure
- * surprises. From half on, the absent share decides where blocks go. */
+/* Samples residency with mincore: often while the thread is young, then at every fourth aging pass, and more often while the
+ * figure surprises. From an absent share of one half on, it decides where blocks go. */
 enum { WEIGH_EVERY = 256, WEIGH_FIRST = 8192, WEIGH_AT_LOOK = 4, LOOKS_TO_PASS = 3 };
 enum { SURPRISE = HAK_RETAIN_WHOLE / 4, ABSENT_MUCH = HAK_RETAIN_WHOLE / 2 };
 
 /* --- which classes have blocks ---------------------------------------------------------------------------------------- */
 
-/* A request may get a block of up to so many classes above its own. */
+/* A block up to this many classes larger may serve a request. */
 enum { LARGE_REACH = 3 };
 
-/* The classes whose blocks are each alone in their span, and can change size in place (heap/heap.h): no other class serves their
- * requests. */
+/* Classes whose block is alone in its span and can be resized in place (heap/heap.h): no other class serves their requests. */
 #define X(index, size, slabs, blocks, reciprocal, batch) | (uint64_t)(blocks == 1) << (index)
 static const uint64_t single_classes = 0
 #include "size/classes.def"
@@ -75,7 +73,7 @@ void *hak__large_cache_pop_above(struct hak_heap *heap, uint32_t index)
 
 /* --- out of the bins -------------------------------------------------------------------------------------------------- */
 
-/* Gives back `count` blocks, from a place in the bin on. */
+/* Returns `count` blocks from slot `at` of the bin on to the heap. */
 static void give_from(struct hak_heap *heap, uint32_t index, uint32_t at, uint32_t count, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[index];
@@ -119,7 +117,7 @@ bool hak__large_cache_clear_behind(struct hak_heap *heap, const void *block)
     return false;
 }
 
-/* Of the classes in `held`, one at least, that whose oldest block was freed first. */
+/* The class in the nonempty set `held` whose oldest block was freed first. */
 static uint32_t oldest_class(const struct hak_heap *heap, uint64_t held)
 {
     hak_assert(held != 0, "a class has blocks");
@@ -149,7 +147,7 @@ static bool weigh_due(const struct hak_heap *heap)
         && heap->large_cache.clock - heap->large_cache.weighed >= hak_min(WEIGH_EVERY, heap->large_cache.clock / 8);
 }
 
-/* Counts the block's absent pages; a sample moves the figure by a quarter. Returns whether the sample was far from it. */
+/* Counts the block's absent pages; a sample moves the estimate by a quarter. Returns whether the sample was far from it. */
 static hak_noinline bool large_weigh(struct hak_heap *heap, uint32_t index, const void *block)
 {
     hak_assert(hak__is_large(index), "a class of the large pool");
@@ -168,7 +166,7 @@ static size_t large_cache_limit(struct hak_heap *heap)
 {
     struct hak_large_cache *cache = &heap->large_cache;
     size_t used = heap->large_out - hak_load(&heap->large_remote_freed, HAK_RELAXED) - cache->bytes;
-    if ((ptrdiff_t)used < 0) /* a block may be freed by another thread before its owner has counted it */
+    if ((ptrdiff_t)used < 0) /* another thread may free a block before its owner has counted it */
         return 0;
     cache->peak = hak_max(cache->peak, used);
     return hak__retain_large((struct hak_large_retention){
@@ -181,7 +179,7 @@ static size_t large_cache_limit(struct hak_heap *heap)
     });
 }
 
-/* Makes room for the block just freed by releasing others. False: do not cache it. */
+/* Makes room for the block just freed by releasing others; false: do not cache it. */
 static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const void *block, const char *function)
 {
     struct hak_heap_class *class = &heap->classes[index];
@@ -202,8 +200,8 @@ static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const
         give_up_oldest(heap);
     }
     heap->large_cache.sure = hak_min(limit, heap->large_cache.charged);
-    if (heap->large_cache.clock % HAK_LARGE_LOOK_EVERY == 0) /* not where the bin is full, which brings every free here */
-        heap->polling.calls += HAK_LARGE_LOOK_EVERY; /* the frees that have not been counted */
+    if (heap->large_cache.clock % HAK_LARGE_LOOK_EVERY == 0) /* not when the bin is full: then every free comes here */
+        heap->polling.calls += HAK_LARGE_LOOK_EVERY; /* the uncounted frees */
     return true;
 }
 
@@ -220,15 +218,15 @@ void hak__large_cache_push(struct hak_heap *heap, uint32_t index, void *block, c
 
 /* --- a block that is not cached ---------------------------------------------------------------------------------------- */
 
-/* Releases a cached block in whose place one of the class fits, or else the oldest. */
+/* Releases a cached block whose place fits one of the class, or else the oldest. */
 static void give_up_for(struct hak_heap *heap, uint32_t index, uint64_t held)
 {
     uint64_t larger = held & single_classes & ~0ull << index;
     hak__large_cache_drain(heap, larger != 0 ? hak_ctz64(larger) : oldest_class(heap, held), 1, "free");
 }
 
-/* Whether a new SuperSlab fits the heap's peak of large blocks. If much of these is absent, cached blocks stay where their pages are:
- * elsewhere they would touch new ones. */
+/* Whether a new SuperSlab fits the heap's peak of large blocks. If many of them are absent, cached blocks stay where their pages
+ * are; blocks elsewhere would touch new ones. */
 static bool may_open(struct hak_heap *heap, uint64_t held)
 {
     uint32_t oldest = oldest_class(heap, held);
@@ -257,7 +255,7 @@ void *hak__large_cache_refill(struct hak_heap *heap, uint32_t index)
 
 /* --- aging ------------------------------------------------------------------------------------------------------------- */
 
-/* Releases the blocks freed before that time. */
+/* Releases the blocks freed before `time`. */
 static void give_up_before(struct hak_heap *heap, uint32_t time)
 {
     for (uint64_t held; (held = held_classes(heap)) != 0;) {
@@ -268,7 +266,7 @@ static void give_up_before(struct hak_heap *heap, uint32_t time)
     }
 }
 
-/* Samples the block freed last of one class, and of the next ones while the figure surprises. */
+/* Samples the newest block of one class, and of the next classes while the figure surprises. */
 static void weigh_some(struct hak_heap *heap)
 {
     uint64_t left = held_classes(heap);
@@ -315,7 +313,7 @@ bool hak__large_cache_reclaim(struct hak_heap *heap, uint64_t now_ms, bool waite
     return false;
 }
 
-/* What the owner does meanwhile shows in owner_turns: then nothing is said. */
+/* If owner_turns shows that the owner interfered, reports nothing. */
 bool hak__large_cache_is_valid(const struct hak_heap *heap)
 {
     size_t bytes = 0;

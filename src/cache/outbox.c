@@ -1,6 +1,6 @@
-/* The outbox: frees of other heaps' blocks, gathered by slab, so that one atomic operation publishes the blocks that
- * share a word of bits. A small direct-mapped table; a collision publishes the older bucket. Bounded in bytes.
- * Called by kinds/plain.c; flushed every few refills and before a heap is parked; swept by upkeep/ (cache.h has the protocol). */
+/* The outbox: gathers frees of other heaps' blocks by slab, so that one atomic operation publishes all blocks that share a word
+ * of bits. A small direct-mapped table, bounded in bytes; a collision publishes the older bucket. Called by kinds/plain.c;
+ * flushed every few refills and before a heap is parked; swept by upkeep/ (protocol in outbox.h). */
 #include "base/assert.h"
 #include "cache/outbox.h"
 
@@ -8,7 +8,7 @@
 #include "diag/report.h"
 #include "heap/heap.h"
 
-/* The index of the block at p in its span; checked, because the pointer comes from the program. */
+/* The index in its span of the block at p; checked, because the pointer comes from the program. */
 static uint32_t index_of(const struct hak_span *span, const struct hak_class *class, const void *p, const char *function)
 {
     struct hak_place place = hak__place_of(class->reciprocal, (size_t)((const char *)p - hak__span_start(span)));
@@ -19,7 +19,7 @@ static uint32_t index_of(const struct hak_span *span, const struct hak_class *cl
 
 static const struct hak_class *class_of(uint32_t word) { return hak__owner_sizes(word); }
 
-/* Publishes blocks of one slab: consecutive ones that share a word with one operation. */
+/* Publishes blocks of one slab, consecutive ones that share a word with one operation. */
 static void outbox_publish(size_t slab, void *const *blocks, uint32_t count, const char *function, hak_counter *operations)
 {
     hak_assert(count != 0, "there is something to publish");
@@ -42,7 +42,7 @@ static void outbox_publish(size_t slab, void *const *blocks, uint32_t count, con
     }
 }
 
-/* Publishes what is left in a bucket and empties it. By the owner, under its heap lock. */
+/* Publishes a bucket's remaining blocks and empties it. Called by the owner, under its heap lock. */
 static void publish_bucket(struct hak_heap *heap, struct hak_outbox_bucket *bucket, const char *function)
 {
     hak_assert(bucket->slab != 0, "the bucket has a slab");
@@ -51,7 +51,7 @@ static void publish_bucket(struct hak_heap *heap, struct hak_outbox_bucket *buck
     hak_count(&heap->counts.remote_frees, count - taken);
     hak_store(&bucket->count, 0, HAK_RELAXED);
     hak_store(&bucket->taken, 0, HAK_RELAXED);
-    hak_store(&bucket->limit, 0, HAK_RELAXED); /* the slab may serve another class by the next time */
+    hak_store(&bucket->limit, 0, HAK_RELAXED); /* by next time the slab may serve another class */
     if (count != taken)
         outbox_publish(slab, bucket->blocks + taken, count - taken, function, &heap->counts.remote_published);
 }
@@ -66,7 +66,7 @@ uint32_t hak__outbox_sweep(struct hak_heap *heap)
         if (hak_load(&bucket->count, HAK_RELAXED) == taken)
             continue;
         hak_store(&bucket->limit, 0, HAK_RELAXED);
-        /* acquire: pairs with the append's release; the blocks are in their places, and their users done with them. */
+        /* acquire: pairs with the append's release; the slots are written, and the blocks' users are done with them. */
         uint32_t count = hak_load(&bucket->count, HAK_ACQUIRE);
         hak_count(&heap->counts.remote_frees, count - taken);
         outbox_publish(bucket->slab - 1, bucket->blocks + taken, count - taken, "free", &heap->counts.remote_published);
@@ -87,7 +87,7 @@ void hak__outbox_bypass(void *p, uint32_t word, const char *function)
     hak__remote_publish(span, index / 64, 1ull << index % 64, function);
 }
 
-/* Publishes a block that does not wait here. */
+/* Publishes one block without gathering. */
 static void free_at_once(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
     hak_count(&heap->counts.remote_frees, 1);
@@ -95,8 +95,8 @@ static void free_at_once(struct hak_heap *heap, void *p, uint32_t word, const ch
     hak__outbox_bypass(p, word, function);
 }
 
-/* A block of the large pool does not wait for its owner's next miss. A single-block span ends at once; other blocks are collected for
- * their owner at once, unless it is in a slow path now and will collect them itself. */
+/* A large block does not wait for its owner's next miss: a single-block span ends at once, and other blocks are collected for
+ * their owner, unless it is in a slow path and will collect them itself. */
 static void free_large(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
     if (hak__span_is_single(hak__slab_of(p), hak__owner_class(word))) {
@@ -107,8 +107,8 @@ static void free_large(struct hak_heap *heap, void *p, uint32_t word, const char
     hak__heap_sweep(hak__heap_by_id(hak__owner_id(word)));
 }
 
-/* A thread that has used little of a class leaves nothing here, so that threads of which there are many do without buckets. One that
- * only frees has common blocks left for good: it is told by how many it has freed. */
+/* A thread that has used little of a class publishes its blocks directly, so that processes with many threads spend no buckets
+ * on them. In a thread that only frees, common_left stays above 0; `single` counts its frees to recognise it. */
 enum { SINGLE_MOST = 32 };
 
 static bool uses_little(struct hak_heap *heap, uint32_t class)

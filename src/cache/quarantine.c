@@ -26,10 +26,10 @@ void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, cons
     if (!mine && hak__outbox_add(heap, p))
         return;
     if (!inside && !hak__heap_lock(heap))
-        return; /* in a child that has had to leave the heap: what was in it is not used again */
+        return; /* a forked child that had to abandon the heap never reuses its blocks */
     if (!mine)
         hak__outbox_add_slow(heap, p, word, function);
-    else if (hak__is_large(class) || hak_unlikely((heap->mode & HAK_MODE_HARDENED) == 0)) /* whose bins are open */
+    else if (hak__is_large(class) || hak_unlikely((heap->mode & HAK_MODE_HARDENED) == 0)) /* the heap's bins are open */
         hak__heap_give(heap, &p, 1, function);
     else if (heap->classes[class].capacity == 0 || !hak__cache_push(hak__heap_bin(heap, class), p))
         hak__cache_overflow(heap, class, p, function);
@@ -53,7 +53,7 @@ bool hak__quarantine_flush(struct hak_heap *heap, const char *function)
     return any;
 }
 
-/* Calls back for the block in every place, NULL included. */
+/* Calls back for the block in every slot, NULL included. */
 hak_inline bool look_through(const struct hak_heap *heap, bool look(void *argument, const void *p), void *argument)
 {
     struct hak_quarantine *quarantine = hak_peek(&heap->quarantine);

@@ -1,9 +1,8 @@
-/* Freed blocks that wait before they may be used again, in hardened mode; one quarantine per heap, used by its owner alone,
- * with or without the heap lock. A child that another thread forks meanwhile may lose a block, but never has one twice.
- * A block changes places with a random one of QUARANTINE_MIXED, and what it has replaced stands in a queue until
- * there are HAK_QUARANTINE_QUEUE of them or the option's bytes are exceeded. Long blocks only queue, and the last few stay
- * whatever their size. A block that leaves goes where a free would have taken it: into the bin behind the closed one,
- * or to its owner's heap. Called by guard/, cache.c, verify.c. */
+/* Hardened mode: freed blocks wait here before reuse. One quarantine per heap; only its owner uses it, with or without the heap
+ * lock. A child that another thread forks meanwhile may lose a block but never has one twice. A new block swaps with a random
+ * one of QUARANTINE_MIXED; the displaced block queues until there are HAK_QUARANTINE_QUEUE or the option's bytes are exceeded.
+ * Longer blocks only queue, and the last few stay whatever their size. A leaving block goes where a free would have taken it:
+ * into the bin behind the closed one, or to its owner's heap. Called by guard/, cache.c, verify.c. */
 #pragma once
 
 #include "base/assert.h"
@@ -16,9 +15,9 @@ enum { HAK_UNWINDS_MOST = 1024, HAK_UNWINDS_MORE = 4 }; /* the latter in 256 cal
 
 struct hak_quarantine {
     uint64_t random;
-    uint32_t calls; /* of malloc and free since upkeep was looked at, modulo 2^32 */
+    uint32_t calls; /* of malloc and free since upkeep was last polled, modulo 2^32 */
     uint32_t unwinds_left; /* stacks that the heap's calls may still unwind (trace/trace.h) */
-    const void *at; /* the block that the thread is sealing or clearing just now */
+    const void *at; /* the block that the thread is sealing or clearing now */
     size_t bytes; /* of the blocks in it */
     uint32_t first, next; /* of the queue, modulo 2^32 */
     uint32_t mixed_most; /* longer blocks only queue */
@@ -26,11 +25,11 @@ struct hak_quarantine {
     void *queue[HAK_QUARANTINE_QUEUE];
 };
 
-/* Opens the quarantine of a hardened heap. Without memory there is none, and blocks are used again at once. */
+/* Opens a hardened heap's quarantine. Without memory there is none, and blocks are reused at once. */
 hak_cold void hak__quarantine_open(struct hak_heap *heap);
 
-/* While the heap's thread seals or clears a block, the check at the program's end passes it over: the thread may have been
- * interrupted there, and go on no more. Gives what is to be put back. NULL: a thread without a heap. */
+/* While the thread seals or clears a block, the check at program exit skips it: the thread may have been interrupted there for
+ * good. Returns the value to restore. NULL: a thread without a heap. */
 hak_inline const void *hak__quarantine_at(struct hak_heap *heap, const void *p)
 {
     if (hak_unlikely(heap == NULL || heap->quarantine == NULL))
@@ -47,12 +46,12 @@ hak_inline void hak__quarantine_at_end(struct hak_heap *heap, const void *before
         hak_slot_store(&heap->quarantine->at, before);
 }
 
-/* The rest of hak__quarantine_leave: by the owner, under the heap lock. */
+/* The rest of hak__quarantine_leave. Called by the owner, under the heap lock. */
 hak_aside void hak__quarantine_let_out(struct hak_heap *heap, void *p, uint32_t word, const char *function);
 
 hak_inline uint32_t hak__quarantine_queued(const struct hak_quarantine *quarantine) { return quarantine->next - quarantine->first; }
 
-/* A block that leaves is out of the quarantine before it is anywhere else. */
+/* A leaving block is out of the quarantine before it is anywhere else. */
 hak_inline void *hak__quarantine_first(struct hak_quarantine *quarantine)
 {
     hak_assert(hak__quarantine_queued(quarantine) != 0, "a block is queued");
@@ -64,7 +63,7 @@ hak_inline void *hak__quarantine_first(struct hak_quarantine *quarantine)
 
 hak_inline uint32_t hak__quarantine_bytes(uint32_t word) { return hak__owner_sizes(word)->size; }
 
-/* Takes a block in; gives one that has to leave, or NULL. */
+/* Takes a block in; returns one that has to leave, or NULL. */
 hak_inline void *hak__quarantine_swap(struct hak_quarantine *quarantine, void *p, uint32_t bytes)
 {
     quarantine->bytes += bytes;
@@ -86,7 +85,7 @@ hak_inline bool hak__quarantine_excess(const struct hak_quarantine *quarantine)
     return quarantine->bytes > hak__hardened.quarantine && hak__quarantine_queued(quarantine) > HAK_QUARANTINE_LEAST;
 }
 
-/* Passes a block that leaves on to where a free takes it. NULL: in a forked child, one that another thread had just taken out. */
+/* Passes a leaving block to where a free takes it. NULL: in a forked child, a block that another thread had just taken out. */
 hak_inline void hak__quarantine_leave(struct hak_heap *heap, void *p, const char *function)
 {
     if (hak_unlikely(p == NULL))
@@ -98,7 +97,7 @@ hak_inline void hak__quarantine_leave(struct hak_heap *heap, void *p, const char
         hak__quarantine_let_out(heap, p, word, function);
 }
 
-/* A freed block, which is cleared, whose slab's word is `word`. */
+/* Adds a freed, cleared block whose slab's owner word is `word`. */
 hak_inline void hak__quarantine_add(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
     struct hak_quarantine *quarantine = heap->quarantine;
@@ -118,5 +117,5 @@ hak_cold bool hak__quarantine_flush(struct hak_heap *heap, const char *function)
 
 hak_cold bool hak__quarantine_has(const struct hak_heap *heap, const void *p);
 
-/* Adds to `sums` how many blocks of each class are in it, as far as another thread can tell. */
+/* Adds the number of waiting blocks of each class to `sums`; approximate from another thread. */
 hak_cold void hak__quarantine_count(struct hak_heap *heap, uint32_t *sums);

@@ -1,4 +1,4 @@
-/* A miss gets a batch from the heap, an overflow gives the older half of the bin back. Called by alloc.c, kinds/ and guard/, under
+/* On a miss the heap refills a bin with a batch; an overflow returns its older half. Called by alloc.c, kinds/ and guard/, under
  * the heap lock. */
 #include "base/assert.h"
 #include "base/bits.h"
@@ -12,12 +12,12 @@
 
 enum { OUTBOX_MISSES = 32 };
 
-/* A class that has missed DRY times in a row without getting blocks back is building up, and takes BURST times as much at once. In
- * mixed traffic larger batches would only spread over more lines. */
+/* A class that has missed DRY times in a row without getting blocks back is building up: it takes BURST times as much. In mixed
+ * traffic larger batches would only spread over more lines. */
 enum { DRY = 4, BURST = 4 };
 
-/* A new thread takes 4, 8, 16, 32, ... blocks of a class: many threads need only a few, and have to give the others back when they
- * end (docs/decisions/0036). */
+/* A new thread takes 4, 8, 16, 32, ... blocks of a class: many threads need only a few, and must return the rest when they end
+ * (docs/decisions/0036). */
 enum { RAMP_BATCH = 4, RAMP_END = 6 };
 
 /* Blocks per refill: the option for small classes, fewer for those whose batch is limited by bytes. */
@@ -27,23 +27,23 @@ static uint32_t batch_of(uint32_t class_index, struct hak_heap_class *class)
     if (hak_unlikely(class->ramp < RAMP_END))
         batch = hak_min(batch, (size_t)RAMP_BATCH << class->ramp++);
     size_t by_bytes = hak__classes[class_index].batch;
-    /* The table's batch is 32 where bytes do not limit it; only then may the option or a burst ask for more. */
+    /* Where bytes do not limit it, the table's batch is 32; only then may the option or a burst raise it. */
     if (by_bytes < 32)
         return (uint32_t)hak_min(batch, by_bytes);
     return (uint32_t)(class->dry > DRY ? hak_min(batch * BURST, class->capacity) : batch);
 }
 
-/* The first blocks of a class in a process of many threads. */
+/* A class's first blocks in a process with many threads. */
 static hak_noinline uint32_t take_common(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
     uint32_t count = hak__common_take(heap, class_index, class->bottom);
     if (class->common_left == 0)
-        hak__cache_absorb_begin(heap, class_index); /* anew: as much as any class, from now on */
+        hak__cache_absorb_begin(heap, class_index); /* from now on as many as any class */
     return count != 0 ? count : hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
 }
 
-/* Counts a miss, and flushes the outbox now and then for a thread that only allocates. */
+/* Counts a miss; now and then flushes the outbox, for a thread that only allocates. */
 hak_inline void note_miss(struct hak_heap *heap, struct hak_heap_class *class)
 {
     hak_count(&class->misses, 1);

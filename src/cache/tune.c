@@ -1,11 +1,10 @@
-/* Capacities of the bins: first sizes, growth by use, the byte budgets of the thread and of the process; where their slots lie. See
- * tune.h.
+/* Capacities of the bins: first sizes, growth with use, the byte budgets of thread and process, and where their slots lie.
  *
- * The large classes have all their slots from the start; their blocks are counted by large_cache.c.
+ * Large classes have all their slots from the start; large_cache.c counts their blocks.
  *
- * Invariants, of the other classes: budget.bytes = sum of (capacity - first capacity) * size <= the thread's budget, unless
- * that was lowered; budget.process_bytes = sum of capacity * size, and large_cache.charged; the process's sum is that of the heaps with
- * budget.in_process. */
+ * Invariants, of the other classes: budget.bytes = sum of (capacity - first capacity) * size <= the thread's budget, unless that
+ * was lowered; budget.process_bytes = sum of capacity * size, and large_cache.charged; the process's sum is that of the heaps
+ * with budget.in_process. */
 #include "cache/tune.h"
 
 #include <string.h>
@@ -22,21 +21,21 @@
 
 enum { FIRST_BYTES = 32 << 10, GROW_PAUSE = 256, YOUNG_BYTES = 256 };
 
-/* The process is charged for cached large blocks in such steps. */
+/* The process is charged for cached large blocks in steps of this size. */
 enum { CHARGE_STEP = 2 << 20 };
 
 /* --- slots ---------------------------------------------------------------------------------------------------------------
  *
- * Areas of slots are carved from the memory behind the heap's struct only as bins grow, so that a thread touches no more of it than it
+ * Slot areas are carved from the memory behind the heap's struct only as bins grow, so a thread touches no more of it than it
  * uses. */
 
-enum { SLOTS_LEAST = 16 }; /* in an area; each with a guard word below them */
+enum { SLOTS_LEAST = 16 }; /* in an area, and a guard word below them */
 
-/* Areas have 16, 32, 64, ... slots and the guard word below them, and are kept apart by size when given back. A capacity between two
+/* An area has 16, 32, 64, ... slots and the guard word below them; returned areas are kept apart by size. A capacity between two
  * sizes gets the larger area and never touches the rest. */
 static unsigned slots_order(uint32_t slots) { return slots <= SLOTS_LEAST ? 0 : hak_msb64((slots - 1) / SLOTS_LEAST) + 1; }
 
-/* The slot area begins with the slots in the struct unless classes have them as their local slots, and goes on behind the struct. */
+/* The slot area begins with the struct's slots, unless classes use them as local slots, and continues behind the struct. */
 static void slots_open(struct hak_heap *heap)
 {
     bool any_local = false;
@@ -49,7 +48,7 @@ static void slots_open(struct hak_heap *heap)
 
 static void **slots_end(struct hak_heap *heap) { return (void **)((char *)heap + heap->slots.mapped); }
 
-/* Maps more of the heap's stride: as much again, or in a thrifty process what is needed. */
+/* Maps more of the heap's stride: doubles it, or maps only what is needed in a thrifty process. */
 static bool slots_extend(struct hak_heap *heap, size_t need)
 {
     size_t left = HAK_HEAP_STRIDE - heap->slots.mapped, bytes = hak_align_up(need * sizeof(void *), hak__page_size());
@@ -66,7 +65,7 @@ static bool slots_extend(struct hak_heap *heap, size_t need)
 static bool slots_find(struct hak_heap *heap, size_t need)
 {
     void **behind = (void **)hak_align_up((uintptr_t)(heap + 1), 64);
-    bool first = heap->slots.end < behind; /* they were those in the struct until now */
+    bool first = heap->slots.end < behind; /* until now the slots in the struct */
     void **next = first ? behind : heap->slots.next;
     if ((size_t)(slots_end(heap) - next) < need && !slots_extend(heap, need))
         return false;
@@ -89,7 +88,7 @@ static void **slots_take(struct hak_heap *heap, uint32_t slots)
         area = heap->slots.next;
         heap->slots.next = area + need;
     }
-    if (*area != NULL) /* fresh memory is zero and need not be touched */
+    if (*area != NULL) /* fresh memory is zero and stays untouched */
         *area = NULL;
     return area + 1;
 }
@@ -104,7 +103,7 @@ static void slots_give(struct hak_heap *heap, void **bottom, uint32_t slots)
 
 /* --- first capacities -------------------------------------------------------------------------------------------------- */
 
-/* A class of blocks above FIRST_BYTES starts with no capacity: the thread's budget pays for all of it. */
+/* Blocks above FIRST_BYTES start without capacity: the thread's budget pays for all of it. */
 static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
 {
     if (hak__is_large(class))
@@ -131,7 +130,7 @@ static void open_or_close(struct hak_heap *heap, uint32_t index)
     if (reasons != 0) {
         class->hidden = heap->bins[index];
         class->absorbs = heap->absorb[index] != NULL;
-        heap->absorb[index] = NULL; /* a limit says nothing about where the closed bin's top lies */
+        heap->absorb[index] = NULL; /* a limit would not say where the closed bin's top lies */
     }
     heap->bins[index] = reasons != 0 ? (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP } : class->hidden;
 }
@@ -146,13 +145,13 @@ void hak__cache_profile(struct hak_heap *heap)
 
 /* --- the process's sum -------------------------------------------------------------------------------------------- */
 
-/* Touched when a bin grows or shrinks and when a heap is opened, parked or unparked: rarely enough to be shared. It
- * guards no other memory, so its operations are relaxed. */
-static hak_line_aligned _Atomic size_t all_bytes; /* what every thread reads lies elsewhere */
+/* Touched when a bin grows or shrinks and when a heap is opened, parked or unparked: rarely enough to be shared. It guards no
+ * other memory, so its operations are relaxed. */
+static hak_line_aligned _Atomic size_t all_bytes; /* away from the data that every thread reads */
 
 size_t hak__cache_process_bytes(void) { return hak_load(&all_bytes, HAK_RELAXED); }
 
-/* Adds to the sum, unless that would exceed the process's budget. */
+/* Adds to the sum if the process's budget allows. */
 static bool budget_charge(struct hak_heap *heap, size_t bytes)
 {
     size_t budget = hak__option(HAK_OPTION_process_budget);
@@ -184,13 +183,13 @@ void hak__cache_discharge_large(struct hak_heap *heap)
 {
     size_t need = hak_align_up(heap->large_cache.bytes, CHARGE_STEP);
     if (heap->large_cache.charged == need)
-        return; /* and writes nothing: a parked heap, which charges nothing, may be taken up at the same time */
+        return; /* writes nothing: a parked heap, which charges nothing, may be unparked now */
     budget_discharge(heap, heap->large_cache.charged - need);
     heap->large_cache.charged = need;
     heap->large_cache.sure = 0;
 }
 
-/* Local slots lie at a fixed place: the class has all of them from the start and never more, so it is never resized. */
+/* Local slots are fixed: the class has all of them from the start and is never resized. */
 static void place_locally(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
@@ -217,7 +216,7 @@ static void open_class(struct hak_heap *heap, uint32_t index)
     open_or_close(heap, index);
 }
 
-/* A heap gets its first capacities in any case: only growth asks the budgets. */
+/* Every heap gets its first capacities; only growth asks the budgets. */
 static void count_first_capacities(struct hak_heap *heap)
 {
     size_t bytes = 0;
@@ -229,9 +228,9 @@ static void count_first_capacities(struct hak_heap *heap)
     heap->budget.bytes = 0;
 }
 
-/* Small blocks lie several to a cache line, next to blocks that other threads use: handing those out here would make
- * the threads share lines for good. From a line's size on they share only edges; but small ones are many, so a
- * thread keeps only a few, when it is running short (docs/decisions/0053). */
+/* Several small blocks share a cache line with blocks that other threads use: reusing them here would make the threads share
+ * lines for good. Blocks of a line or more share only edges; but small ones are many, so a thread keeps only a few, when it runs
+ * short (docs/decisions/0053). */
 static bool may_absorb(uint32_t class) { return class <= HAK_CLASS_MID_LAST && hak__classes[class].size >= 64; }
 
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
@@ -241,7 +240,7 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
     uint32_t most = class->capacity / 2u;
     if (hak__classes[index].size <= HAK_ABSORB_SMALL)
         most = (uint32_t)hak_min(most, HAK_ABSORB_MOST);
-    if (class->common_left != 0) /* blocks that others may use are not absorbed */
+    if (class->common_left != 0) /* blocks that other threads may use are not absorbed */
         most = (uint32_t)hak_min(most, hak_max(1, YOUNG_BYTES / hak__classes[index].size));
     if (heap->closed_reasons[index] == 0 && may_absorb(index))
         heap->absorb[index] = class->bottom + most;
@@ -249,7 +248,7 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
 
 /* --- growth ------------------------------------------------------------------------------------------------------- */
 
-/* Moves a bin into an area of another capacity that has room for what it holds. */
+/* Moves a bin into an area of another capacity that fits its contents. */
 static bool bin_resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
 {
     struct hak_heap_class *class = &heap->classes[index];
@@ -296,15 +295,15 @@ static void budget_reclaim(struct hak_heap *heap, size_t limit)
     }
 }
 
-/* If the budget is spent and no class is idle, looking for room at every miss would cost more than the misses. */
+/* With the budget spent and no class idle, searching for room at every miss would cost more than the misses. */
 static bool refuse_for_a_while(struct hak_heap *heap)
 {
     heap->budget.pause = GROW_PAUSE;
     return false;
 }
 
-/* The bytes that the thread may cache, large blocks aside: the option's, and a share of what its spans of those classes hold. A thread
- * with much memory moves many blocks, and too small a cache spreads them over more pages, not fewer (docs/decisions/0026). */
+/* The bytes that the thread may cache, large blocks excluded: the option's, plus a share of its spans' bytes. A thread with much
+ * memory moves many blocks, and too small a cache spreads them over more pages, not fewer (docs/decisions/0026). */
 static size_t budget_of_thread(const struct hak_heap *heap)
 {
     size_t budget = hak__option(HAK_OPTION_thread_budget), slabs = 0;
@@ -315,7 +314,7 @@ static size_t budget_of_thread(const struct hak_heap *heap)
     return budget + hak__retain_share(slabs * HAK_SLAB_SIZE);
 }
 
-/* Makes `extra` bytes fit both budgets, and charges the process with them. */
+/* Makes `extra` bytes fit both budgets and charges the process. */
 static bool find_room(struct hak_heap *heap, uint32_t index, size_t extra)
 {
     size_t budget = hak__option(HAK_OPTION_thread_budget);
@@ -329,13 +328,13 @@ static bool find_room(struct hak_heap *heap, uint32_t index, size_t extra)
         return false;
     if (budget_charge(heap, extra))
         return true;
-    heap->classes[index].moves = 1; /* it asks for more: the last one to take from */
+    heap->classes[index].moves = 1; /* it wants more, so take from it last */
     budget_reclaim(heap, heap->budget.bytes > extra ? heap->budget.bytes - extra : 0);
     return budget_charge(heap, extra);
 }
 
-/* Only a class that runs both empty and over is too small. One that only builds up or only shrinks would gain nothing by growing, and
- * keep for good what it needed once. */
+/* Only a class that both misses and overflows is too small. One that only builds up or only shrinks would not gain, and would
+ * keep for good the capacity that it needed once. */
 bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
 {
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
@@ -416,8 +415,7 @@ static bool bin_enlarge(struct hak_heap *heap, uint32_t index, uint32_t capacity
     return false;
 }
 
-/* HAKMEM_RING_ADAPT=0: each class has at once what it may have, the smaller blocks first, and neither grows nor shrinks
- * afterwards. */
+/* HAKMEM_RING_ADAPT=0: each class gets its full capacity at once, smaller blocks first, and keeps it. */
 static hak_cold void fix_capacities(struct hak_heap *heap)
 {
     size_t budget = hak__option(HAK_OPTION_thread_budget);
@@ -448,7 +446,7 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
     count_first_capacities(heap);
     if (!hak__bins_adapt())
         fix_capacities(heap);
-    /* Only now: a child forked before this must not take the heap over. release: pairs with readers of the state. */
+    /* Last: a child forked earlier must not take the heap over. release: pairs with readers of the state. */
     hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELEASE);
 }
 
@@ -464,8 +462,8 @@ void hak__cache_park(struct hak_heap *heap)
     heap->budget.in_process = false;
 }
 
-/* A heap keeps its capacities while it is parked; the process's budget may have been spent by others meanwhile. A heap
- * that a forked child has parked was never taken out of the sum. */
+/* A parked heap keeps its capacities, though others may have spent the process's budget meanwhile. A heap that a forked child
+ * parked was never taken out of the sum. */
 static void join_process(struct hak_heap *heap)
 {
     size_t budget = hak__option(HAK_OPTION_process_budget);

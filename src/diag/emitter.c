@@ -1,4 +1,4 @@
-/* The buffer behind emitter.h. Called by upkeep/ to print the statistics. */
+/* The buffer behind emitter.h. Called by stats/ to print the statistics. */
 #include "diag/emitter.h"
 
 #include <errno.h>

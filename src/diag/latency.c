@@ -1,4 +1,4 @@
-/* The histograms of slow paths. See latency.h. All threads add to the same words, which is slow only while times are taken. */
+/* The histograms of slow paths. See latency.h. All threads add to the same words, which is slow only while times are measured. */
 #include "diag/latency.h"
 
 #include <time.h>

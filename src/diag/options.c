@@ -24,14 +24,14 @@ hak_rare_table const struct hak_option_row hak__option_rows[HAK_OPTIONS] = {
 };
 #undef X
 
-/* On lines of its own, because misses read it: before it lie locks. */
+/* On cache lines of its own, because misses read it and locks precede it. */
 #define X(name, kind, value, least, most, when, group, help) value,
 hak_line_aligned _Atomic uint64_t hak__option_words[HAK_OPTIONS] = {
 #include "diag/options.def"
 };
 #undef X
 
-/* How a program configures the library that it is linked with: hakmem.h. */
+/* A program's own configuration of the library that it links: see hakmem.h. */
 extern const char *hak_conf __attribute__((weak, visibility("default")));
 
 enum { NAME_MAX_LENGTH = 31, PREFIX_LENGTH = 7, BANDS = 8, WARNINGS_MAX = 16 };
@@ -43,7 +43,7 @@ hak_rare_data char hak__profile_prefix[HAK_PROFILE_PREFIX_SIZE];
 static hak_rare_data char harden_list[0 HAK_HARDEN_PARTS(X)]; /* the option harden's value, if it has several parts */
 #undef X
 
-/* A piece of text that need not end with a 0. */
+/* A piece of text, not necessarily 0-terminated. */
 struct text {
     const char *start;
     size_t length;
@@ -75,7 +75,7 @@ static hak_cold int option_find(struct text key)
     return -1;
 }
 
-/* The edit distance between a key and a name, by one row of the usual table. */
+/* The edit distance between a key and a name, computed with one row of the usual table. */
 static unsigned edit_distance(struct text key, const char *name)
 {
     unsigned row[NAME_MAX_LENGTH + 1], columns = (unsigned)hak_min(strlen(name), NAME_MAX_LENGTH);
@@ -93,7 +93,7 @@ static unsigned edit_distance(struct text key, const char *name)
     return row[columns];
 }
 
-/* The best of the names that were offered so far. */
+/* The best of the names offered so far. */
 struct guess {
     const char *name;
     unsigned distance;
@@ -139,7 +139,7 @@ static const struct word thps[] = {
 static const struct word profilings[] = {
     { "0", HAK_PROFILING_OFF }, { "1", HAK_PROFILING_ON }, { "ready", HAK_PROFILING_READY }, { "leaks", HAK_PROFILING_LEAKS },
 };
-/* Those of times, none, those of bytes. */
+/* First the units of times, then no unit, then those of bytes. */
 enum { UNITS_OF_TIME = 2, UNITS = 9 };
 static const struct word option_units[UNITS] = {
     { "ms", 1 }, { "s", 1000 }, { "", 1 }, { "k", 1ull << 10 }, { "m", 1ull << 20 }, { "g", 1ull << 30 }, { "kib", 1ull << 10 },
@@ -163,7 +163,7 @@ static hak_cold bool look_up(const struct word *table, size_t rows, struct text 
     return false;
 }
 
-/* The names of an option whose values have names, and are nothing else; the first of equals is the one to show. */
+/* The names of an option whose only values are names; the first of several equal values is shown. */
 static const struct word *names_of(const struct hak_option_row *row, size_t *rows)
 {
     switch (row->kind) {
@@ -184,7 +184,7 @@ static const char *nearest_name(const struct word *names, size_t rows, struct te
     return guess.name;
 }
 
-/* The word that a list of words begins with; `rest` is what follows its comma or plus sign, or begins with NULL. */
+/* The first word of a list; `rest` is the text behind its comma or plus sign, or starts with NULL. */
 static struct text first_word(struct text text, struct text *rest)
 {
     size_t length = 0;
@@ -211,8 +211,8 @@ static hak_cold bool parse_harden(struct text text, uint64_t *value, struct text
     return true;
 }
 
-/* The first mistake in a value of the option harden; *rows is how many of the words could have been meant: beside others only
- * names of parts. */
+/* The first mistake in a value of the option harden; *rows is how many words could have been meant: in a list, only the names of
+ * parts. */
 static hak_cold struct text wrong_part(struct text text, size_t *rows)
 {
     uint64_t value;
@@ -223,7 +223,7 @@ static hak_cold struct text wrong_part(struct text text, size_t *rows)
     return wrong;
 }
 
-/* "json:FILE", "prom:FILE" or "text:FILE" with a name that has room; *file is the name. */
+/* "json:FILE", "prom:FILE" or "text:FILE" with a name that fits; *file is the name. */
 static hak_cold bool parse_file(struct text text, uint64_t *value, struct text *file)
 {
     enum { FORMAT_LENGTH = 5 };
@@ -295,7 +295,7 @@ static hak_cold void copy_text(char *to, size_t size, struct text text)
     to[length] = 0;
 }
 
-/* Each line is said once, and a text that is nothing but mistakes does not fill a log. */
+/* Prints each line only once, and a limited number of them, so that a text full of mistakes does not flood a log. */
 static hak_cold void warn_once(const char *format, ...)
 {
     static uint32_t said[WARNINGS_MAX];
@@ -377,8 +377,8 @@ static const uint16_t preset_capacities[HAK_PRESETS - 1][BANDS] = {
 };
 #undef X
 
-/* Gives the bands the capacities of the preset in force. Should another thread choose one meanwhile, the last one to
- * look sees the last choice. */
+/* Gives the bands the capacities of the preset in force. If another thread chooses one meanwhile, the last to look sees the last
+ * choice. */
 static hak_cold void follow_preset(void)
 {
     uint64_t preset;
@@ -446,7 +446,7 @@ static hak_cold void remember_prefix(struct text text)
     hak__profile_prefix[begin.length] = 0;
 }
 
-/* Keeps the text that a value's word has no room for: the name of a file, or of several parts. */
+/* Keeps the text that does not fit the value's word: a file's name, or the names of several parts. */
 static hak_cold void remember_text(int option, struct text text, uint64_t value)
 {
     if (hak__option_rows[option].kind == HAK_STATS)
@@ -457,7 +457,7 @@ static hak_cold void remember_text(int option, struct text text, uint64_t value)
         remember_prefix(text);
 }
 
-/* One assignment at start. Complains at most once and keeps the value in force otherwise. */
+/* Makes one assignment at start. Complains at most once; on a mistake the value in force stays. */
 static hak_cold void option_assign(struct text key, struct text text, enum hak_option_origin origin)
 {
     int option = option_find(key);
@@ -472,8 +472,8 @@ static hak_cold void option_assign(struct text key, struct text text, enum hak_o
 
 /* --- sources --------------------------------------------------------------------------------------------------- */
 
-/* Up to the first of two characters, or the end. This and hak_begins() run in every process at start: the C library's
- * functions of the kind would bring further pages of it into every process (tests/programs, footprint). */
+/* The text up to the first of two characters, or the end. Every process runs this and hak_begins() at start: the C library's
+ * equivalents would bring more of its pages into every process (tests/programs, footprint). */
 static struct text option_until(const char *start, char stop, char other)
 {
     const char *end = start;
@@ -518,7 +518,7 @@ void hak__options_read_from(const char *symbol, char **environment)
         read_variable(*environment);
 }
 
-/* Without an environment the program's data may not be relocated either, and the symbol's text not be where it says. */
+/* While there is no environment, the program's data may not be relocated either, and the symbol may not point to its text yet. */
 bool hak__options_read(void)
 {
     if (environ == NULL)
@@ -559,7 +559,7 @@ enum hak_option_origin hak__option_origin(enum hak_option option)
     return (enum hak_option_origin)(hak_load(&hak__option_words[option], HAK_RELAXED) >> HAK_ORIGIN_SHIFT);
 }
 
-/* --- words for a person ------------------------------------------------------------------------------------------ */
+/* --- texts for people -------------------------------------------------------------------------------------------- */
 
 const char *hak__option_word(enum hak_option option, uint64_t value)
 {
@@ -576,8 +576,7 @@ const char *hak__option_word(enum hak_option option, uint64_t value)
     return value == HAK_STATS_EXACT ? "exact" : value == HAK_STATS_JSON ? "json" : value == HAK_STATS_PROM ? "prom" : "text";
 }
 
-/* Switches rather than tables: a table of pointers is written when the library is loaded, and so costs every process
- * memory. */
+/* Switches instead of tables: the loader writes to a table of pointers, so it would cost every process memory. */
 #define X(value, name) case HAK_##value: return name;
 const char *hak__option_origin_name(enum hak_option_origin origin)
 {

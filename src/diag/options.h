@@ -1,7 +1,7 @@
-/* Options: typed values with bounds, read once at start from the symbol hak_conf and the environment, settable by name.
- * Precedence: API, variable, HAKMEM_CONF, symbol, then what is not the user's word: preset, system, default. Under
- * AT_SECURE the environment is ignored. A bad value or an unknown key costs one warning and changes nothing.
- * A value and its origin are one atomic word, so that they change together; slow paths read it relaxed. */
+/* Options: typed values with bounds, read once at start from the symbol hak_conf and the environment, settable by name. Precedence:
+ * API, variable, HAKMEM_CONF, symbol, then what no user has set: preset, system, default. Under AT_SECURE the environment is
+ * ignored. A bad value or an unknown key costs one warning and changes nothing. A value and its origin are one atomic word, so that
+ * they change together; slow paths read it relaxed. */
 #pragma once
 
 #include "base/assert.h"
@@ -16,7 +16,7 @@
 #define HAK_L25_RING_CAP 16
 #endif
 
-/* The members of three enums and what a person calls them, in order. */
+/* The members of three enums and their names for people, in order. */
 #define HAK_OPTION_KINDS(X) \
     X(COUNT, "count") X(BYTES, "bytes") X(TIME, "time") X(FLAG, "flag") X(STATS, "stats") X(PRESET, "preset") \
     X(BACKGROUND, "background") X(THP, "thp") X(HARDEN, "harden") X(PROFILE, "profile") X(EVERY, "every")
@@ -36,14 +36,14 @@ enum { HAK_STATS_FILE_SIZE = 256, HAK_PROFILE_PREFIX_SIZE = 192 };
 enum hak_profiling { HAK_PROFILING_OFF, HAK_PROFILING_ON, HAK_PROFILING_READY, HAK_PROFILING_LEAKS };
 enum { HAK_OPTION_AUTO = 2 }; /* of BACKGROUND: beside 0 and 1 */
 
-/* A value of an EVERY option: a time in ms, at most a day, or HAK_EVERY_BYTES and bytes of growth; 0 is never, whatever its unit. */
+/* A value of an EVERY option: a time in ms, at most a day, or HAK_EVERY_BYTES plus bytes of growth; 0 means never. */
 #define HAK_EVERY_BYTES (1ull << 55)
 #define HAK_EVERY_MS_MOST 86400000
 
 hak_inline uint64_t hak__every_bytes(uint64_t value) { return (value & HAK_EVERY_BYTES) != 0 ? value - HAK_EVERY_BYTES : 0; }
 hak_inline uint64_t hak__every_ms(uint64_t value) { return (value & HAK_EVERY_BYTES) != 0 ? 0 : value; }
 
-/* The parts of hardened mode. The option's value is 0, HAK_HARDEN_ALL, or the bits of some parts, but not of all. */
+/* The parts of hardened mode. The option's value is 0, HAK_HARDEN_ALL, or the bits of some of the parts. */
 #define HAK_HARDEN_PARTS(X) X(canary) X(zero) X(random) X(guards) X(regions) X(zero_size)
 enum {
     HAK_HARDEN_PLACE_OF_ALL,
@@ -68,7 +68,7 @@ enum hak_preset {
     HAK_PRESETS
 };
 
-/* The rows HAK_FAMILY of options.def become a row X for each member. */
+/* HAK_FAMILY in options.def expands to a row X for each member. */
 #define HAK_FAMILY(front, members, back, values, ...) HAK_FAMILY_OF(members, front, back, HAK_UNWRAP values, __VA_ARGS__)
 #define HAK_FAMILY_OF(members, ...) members(__VA_ARGS__)
 #define HAK_UNWRAP(...) __VA_ARGS__
@@ -91,12 +91,11 @@ enum hak_option {
 
 struct hak_option_row {
     uint64_t value, least, most; /* the default and its bounds */
-    uint16_t name, help; /* where they begin in hak__option_text */
+    uint16_t name, help; /* their offsets in hak__option_text */
     uint8_t kind, when; /* enum hak_option_kind, enum hak_option_when */
 };
 
-/* The names and helps one after another. Pointers to them would be written whenever the library is loaded, and so cost
- * every process memory. */
+/* All names and helps in one text. The loader would have to write pointers to them, so these would cost every process memory. */
 struct hak_option_text {
 #define X(name, kind, value, least, most, when, group, help) char name##_name[sizeof #name], name##_help[sizeof(help)];
 #include "diag/options.def"
@@ -121,7 +120,7 @@ hak_inline const char *hak__option_help(int option)
     return (const char *)&hak__option_text + hak__option_rows[option].help;
 }
 
-/* The bits of hardened mode's parts that are on. */
+/* The bits of the parts of hardened mode that are on. */
 hak_inline unsigned hak__option_harden_parts(uint64_t value)
 {
     return value == HAK_HARDEN_ALL ? HAK_HARDEN_EVERY_PART : (unsigned)value;
@@ -130,7 +129,7 @@ hak_inline unsigned hak__option_harden_parts(uint64_t value)
 /* The file of HAKMEM_STATS=json:FILE, prom:FILE and text:FILE. */
 extern char hak__stats_file[HAK_STATS_FILE_SIZE];
 
-/* With what the names of profiles begin, if HAKMEM_PROFILE says it. */
+/* The prefix of the names of profiles, if HAKMEM_PROFILE gives one. */
 extern char hak__profile_prefix[HAK_PROFILE_PREFIX_SIZE];
 
 hak_inline uint64_t hak__option(enum hak_option option)
@@ -139,26 +138,26 @@ hak_inline uint64_t hak__option(enum hak_option option)
     return hak_load(&hak__option_words[option], HAK_RELAXED) & HAK_VALUE_MASK;
 }
 
-/* Reads the symbol hak_conf and, unless the program is privileged, HAKMEM_* from the environment. False when there is
- * no environment yet (before the C library has started); then it is to be called again. */
+/* Reads the symbol hak_conf and, unless the program is privileged, HAKMEM_* from the environment. False if there is no environment
+ * yet (before the C library has started); the caller then repeats the call later. */
 hak_noinline bool hak__options_read(void);
 
-/* The same from a given text and a given environment; either may be NULL. */
+/* The same from a given text and environment; either may be NULL. */
 hak_noinline void hak__options_read_from(const char *symbol, char **environment);
 
-/* A default that fits the system: taken, within the option's bounds, unless the option has been set. */
+/* Sets a default that fits the system, within the option's bounds, unless the option has been set. */
 hak_cold void hak__option_suggest(enum hak_option option, uint64_t value);
 
-/* By name; a name may be given as in the environment or in HAKMEM_CONF. 0, ENOENT (unknown name), EINVAL (not a value
- * of the option's kind, or out of bounds), EPERM (it takes effect only at start). */
+/* Sets an option by its name, as in the environment or in HAKMEM_CONF. 0, ENOENT (unknown name), EINVAL (not a value of the
+ * option's kind, or out of bounds), EPERM (it takes effect only at start). */
 hak_cold int hak__option_set(const char *name, const char *value);
 hak_cold void hak__option_put(enum hak_option option, uint64_t value); /* within its bounds, as by the API */
 hak_cold int hak__option_get(const char *name, uint64_t *value);
 int hak__option_find(const char *name); /* -1: unknown */
 enum hak_option_origin hak__option_origin(enum hak_option option);
 
-/* The words of a person: of a value in force that has one ("exact", "hot_512", "canary+zero"; else NULL), of an origin, of a
- * row's kind and of when it takes effect. */
+/* Texts for people: the name of a value in force if it has one ("exact", "hot_512", "canary+zero"; else NULL), of an origin, of a
+ * row's kind, and of when it takes effect. */
 hak_cold const char *hak__option_word(enum hak_option option, uint64_t value);
 hak_cold const char *hak__option_origin_name(enum hak_option_origin origin);
 hak_cold const char *hak__option_kind_name(enum hak_option_kind kind);

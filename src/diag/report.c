@@ -31,7 +31,7 @@ static void put_text(struct out *out, const char *text, size_t length, unsigned 
         *out->at++ = ' ';
 }
 
-/* Digits of n before `end`; returns the first. */
+/* Writes the digits of n before `end`; returns the first. */
 static char *put_digits(char *end, uint64_t n, unsigned base)
 {
     do
@@ -44,7 +44,7 @@ static void put_number(struct out *out, char letter, uint64_t n, unsigned width,
 {
     char text[32], *end = text + sizeof text, *first;
     if (letter == 'f') {
-        first = put_digits(end, n % 100 + 100, 10); /* three digits, the first one a place holder */
+        first = put_digits(end, n % 100 + 100, 10); /* three digits, the first one a placeholder */
         *first = '.';
         first = put_digits(first, n / 100, 10);
     } else if (letter == 'p') {
@@ -101,20 +101,20 @@ size_t hak__format(char *buffer, size_t size, const char *format, ...)
 
 /* --- writing --------------------------------------------------------------------------------------------------------- */
 
-/* A pipe takes a piece as a whole once it has room at all. */
+/* A pipe that has any room takes a whole piece. */
 enum { STALL_MS = 2000, STALL_LOOKS = 8, PIECE = 4096 };
 
 /* 0 or an errno code. */
 static int report_stat(int fd, struct stat *at) { return fd < 0 ? EBADF : hak__syscall_code(hak__syscall(SYS_fstat, fd, at)); }
 
-/* What may wait for a reader. */
+/* Whether writing may wait for a reader. */
 static bool is_stream(int fd)
 {
     struct stat at;
     return report_stat(fd, &at) == 0 && !S_ISREG(at.st_mode) && !S_ISBLK(at.st_mode);
 }
 
-/* Waits until the stream has room. Once one has had none, none is waited for. 0 or an errno code. */
+/* Waits until the stream has room. After one stream has had none in time, no later call waits. 0 or an errno code. */
 static int await_room(int fd)
 {
     static _Atomic bool stalled;
@@ -125,7 +125,7 @@ static int await_room(int fd)
         if (n > 0)
             return (poll.revents & POLLERR) != 0 ? EPIPE : 0;
         if (n < 0 && n != -EINTR)
-            return 0; /* it cannot be asked */
+            return 0; /* its room cannot be queried */
         if (n == 0)
             break;
     }
@@ -149,7 +149,7 @@ static int write_some(int fd, bool stream, const char **text, size_t *length)
 
 static const uint64_t PIPE_SIGNAL = 1ull << (SIGPIPE - 1);
 
-/* The signal is the thread's alone. One that was pending before stays so. */
+/* The signal goes to this thread only. One that was already pending stays pending. */
 static int write_stream(int fd, const char *text, size_t length)
 {
     static const struct timespec at_once = { 0, 0 };
@@ -179,13 +179,14 @@ int hak__write_all(int fd, const char *text, size_t length)
 /* --- where reports go ------------------------------------------------------------------------------------------------ */
 
 static hak_rare_data struct {
-    bool known, nowhere; /* what descriptor 2 was; it was closed */
+    bool known, nowhere; /* whether descriptor 2 could be identified; it was closed */
     dev_t device;
     ino_t file;
-    int kept; /* another one for it; 0: there is none */
+    int kept; /* a second descriptor for it; 0: there is none */
 } report_place;
 
-/* What a program that redirects its errors puts there. A file of its own that happens to get the number is opened in no such way. */
+/* Whether descriptor 2 is where a program would redirect its errors. A file that the program opens itself and that happens to get
+ * the number is opened differently. */
 static bool takes_errors(int fd)
 {
     struct stat at;
@@ -201,7 +202,7 @@ static bool is_place(int fd)
     return report_stat(fd, &at) == 0 && at.st_dev == report_place.device && at.st_ino == report_place.file;
 }
 
-/* Below the usual limit of 1,024, or lower where that is less. */
+/* Below the usual limit of 1,024 descriptors, or lower if the process's limit is. */
 static int keep_another(void)
 {
     static const int numbers[] = { 1000, 200, 10 };
@@ -220,7 +221,7 @@ void hak__report_begin(bool keep)
         report_place.file = at.st_ino;
         report_place.kept = keep ? keep_another() : 0;
         report_place.known = true;
-    } else if (!report_place.known) { /* where it can't be asked, it is believed */
+    } else if (!report_place.known) { /* if it cannot be identified, it is trusted */
         report_place.nowhere = report_place.known = code == EBADF;
     }
 }

@@ -13,33 +13,34 @@
 hak_cold size_t hak__format(char *buffer, size_t size, const char *format, ...);
 hak_cold size_t hak__format_list(char *buffer, size_t size, const char *format, va_list arguments);
 
-/* The whole text to a file descriptor; 0 or an errno code. A reader that has gone away makes EPIPE, and no signal; one that takes nothing
- * for STALL_MS makes EAGAIN. */
+/* Writes the whole text to a file descriptor; 0 or an errno code. A reader that has gone away gives EPIPE and no signal; one that
+ * reads nothing for STALL_MS gives EAGAIN. */
 hak_cold int hak__write_all(int fd, const char *text, size_t length);
 
-/* Reports go where descriptor 2 led when the library was loaded, single lines (hak__warn) also where the program has redirected it since,
- * to a pipe, a terminal or a log that it appends to; and nowhere else: a program may have closed it and have another file there. `keep`: something will be said at the end, by when many programs have closed it, so a second descriptor is made for it, far
- * from those that programs use. Until the first of these two is called, reports go to descriptor 2. The second gives the descriptor to
- * write to; -1: there is none. */
+/* Reports go to where descriptor 2 led when the library was loaded. Single lines (hak__warn) also follow a later redirection to a
+ * pipe, a terminal or an appended log, but nothing else: a program may have closed the descriptor and opened another file there.
+ * `keep`: a report will come at the end, when many programs have closed descriptor 2, so a second descriptor is made for it, far
+ * from the numbers that programs use. Until the first of these two functions is called, reports go to descriptor 2. The second returns
+ * the descriptor to write to; -1: there is none. */
 hak_at_start void hak__report_begin(bool keep);
 hak_cold int hak__report_fd(void);
 
-/* Opens a file to be written, with flags of open(2) besides; a name for descriptor 2 is the place of reports, and a pipe without a reader
- * fails. -1: errno says why. */
+/* Opens a file for writing with the additional open(2) flags `more`. A name of descriptor 2 gives the place of reports; a pipe
+ * without a reader fails. -1: errno says why. */
 hak_cold int hak__report_open(const char *path, int more);
 
 /* One line on stderr with the prefix; the newline is added. */
 hak_cold void hak__warn(const char *format, ...);
 
-/* One line on stderr with the prefix, then abort(). For misuse that must not go on. */
+/* One line on stderr with the prefix, then abort(). For misuse after which the program must not go on. */
 hak_noreturn hak_cold void hak__fatal(const char *format, ...);
 
-/* The fixed messages of misuse, in one place so that documents and tests can rely on them. */
+/* The fixed messages of misuse, in one place, since documents and tests rely on them. */
 hak_noreturn hak_cold void hak__misuse_double_free(const char *function, const void *p, size_t size);
 hak_noreturn hak_cold void hak__misuse_invalid(const char *function, const void *p, const char *why);
 hak_cold void hak__say_double_free(const char *function, const void *p, size_t size); /* which do not end the program */
 hak_cold void hak__say_invalid(const char *function, const void *p, const char *why);
-/* Called between a report of misuse of the block or pointer p and abort(), if set. */
+/* If set, called after a report of misuse of the block or pointer p and before abort(). */
 extern void (*hak__misuse_more)(const void *p);
 hak_noreturn hak_cold void hak__misuse_end(const void *p);
 hak_noreturn hak_cold void hak__misuse_size(const char *function, const void *p, size_t given, size_t size);

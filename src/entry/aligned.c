@@ -1,20 +1,20 @@
-/* Aligned requests. Spans begin at slab borders, so every block of a class whose size is a multiple of the alignment
- * is aligned; up to a slab there is always such a class at most one doubling away. Beyond that: huge. */
+/* Aligned requests. Spans begin at slab boundaries, so a class whose size is a multiple of the alignment has aligned blocks; up
+ * to a slab such a class is at most one doubling away. Wider alignments are huge. */
 #include <errno.h>
 #include <string.h>
 
-#include "process/alloc.h"
 #include "base/bits.h"
 #include "cache/cache.h"
+#include "entry/pop.h"
 #include "hakmem.h"
 #include "kinds/kind.h"
-#include "entry/pop.h"
-#include "profile/profile.h"
+#include "process/alloc.h"
 #include "process/request.h"
-#include "span/shield.h"
 #include "process/start.h"
+#include "profile/profile.h"
+#include "span/shield.h"
 
-/* While a profile counts: by the bytes asked for, not by those of the class. */
+/* While a profile counts: counts the requested bytes, not the class's. */
 static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)
 {
     bool in_place = class >= HAK_CLASS_FIRST_LARGE;
@@ -56,8 +56,8 @@ static hak_noinline void *aligned_slow(size_t align, size_t n)
         return aligned_counted(align, n, class);
     if (class >= HAK_CLASSES)
         return hak__shield_note_aligned(hak__alloc_huge(n, align, NULL), align, n);
-    /* Of large blocks just this class: those of the next ones, which serve malloc too, need not be aligned as it is, and are larger
-     * than what a sized free expects of the alignment. */
+    /* Of large blocks only this class: malloc may use the next classes too, but their blocks need not have this alignment, and
+     * are larger than a sized free expects for it. */
     size_t size = hak__classes[class].size;
     return hak__is_large(class) ? hak__shield_note_aligned(hak__alloc_class(class, size), align, n) : hak_malloc(size);
 }
@@ -73,7 +73,7 @@ hak_export void *hak_aligned_alloc(size_t align, size_t n)
     return hak_likely(hak_is_power_of_two(align)) ? aligned_by(align, n) : hak__fail(EINVAL);
 }
 
-/* Memory that is known to be zero is not cleared again, as in calloc.c. */
+/* Does not clear memory known to be zero, like calloc.c. */
 hak_export void *hak_aligned_calloc(size_t align, size_t count, size_t size)
 {
     size_t n;
@@ -94,10 +94,10 @@ hak_export void *hak_aligned_calloc(size_t align, size_t count, size_t size)
     return zero || block == NULL ? block : memset(block, 0, n);
 }
 
-/* An alignment that is no power of two is rounded up to one. */
+/* Rounds an alignment up to a power of two. */
 static hak_noinline void *memalign_odd(size_t align, size_t n)
 {
-    if (hak_unlikely(align > (size_t)PTRDIFF_MAX + 1)) /* as the C library: no power of two is as large */
+    if (hak_unlikely(align > (size_t)PTRDIFF_MAX + 1)) /* as the C library does: no power of two is that large */
         return hak__fail(EINVAL);
     size_t power = HAK_ALIGN;
     while (power < align)
@@ -110,7 +110,7 @@ hak_export void *hak_memalign(size_t align, size_t n)
     return hak_likely(hak_is_power_of_two(align)) ? aligned_by(align, n) : memalign_odd(align, n);
 }
 
-/* errno says ENOMEM too, as the C library's does; what it says of a wrong alignment is nothing. */
+/* Sets errno to ENOMEM too, as the C library does, but not for a bad alignment. */
 static hak_noinline int posix_memalign_slow(void **out, size_t align, size_t n)
 {
     int saved = errno;

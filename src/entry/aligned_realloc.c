@@ -1,5 +1,5 @@
-/* Aligned blocks that change their size: in place where the block still suits, by realloc where that keeps alignments, else by a new
- * block of the same heap. realloc itself promises no alignment beyond that of malloc. */
+/* Resizes aligned blocks: in place where the block still fits, by realloc where that keeps alignments, otherwise by a new block
+ * of the same heap. realloc itself promises no more than malloc's alignment. */
 #include <errno.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "size/size.h"
 #include "span/hardened.h"
 
-/* A block of the same heap. One that grows by less than an eighth gets a quarter more, unless that is more than sized frees accept. */
+/* Moves to a block of the same heap. Growth by less than an eighth gets a quarter more, unless sized frees would refuse that. */
 static hak_noinline void *aligned_move(void *p, size_t align, size_t have, size_t n)
 {
     hak_heap_t *heap = hak_heap_of(p);
@@ -29,14 +29,14 @@ static hak_noinline void *aligned_move(void *p, size_t align, size_t have, size_
     return q;
 }
 
-/* Whether a request of n bytes gets no less than `have` bytes, for its alignment's sake. */
+/* Whether the alignment gives a request of n bytes at least `have` bytes. */
 static bool is_least(size_t align, size_t have, size_t n)
 {
     uint32_t class = align <= PTRDIFF_MAX ? hak__aligned_class(align, n) : HAK_CLASSES;
     return class < HAK_CLASSES && hak__classes[class].size >= have;
 }
 
-/* Whether realloc keeps the alignment of a block that stays of its kind. */
+/* Whether realloc keeps the alignment of a block that keeps its kind. */
 static bool realloc_aligns(const void *p, size_t align, size_t n)
 {
     return n > HAK_LARGE_MAX && align <= hak__kind_at(p)->resize_align;

@@ -10,12 +10,12 @@
 #include "hakmem_stats.h"
 #include "kinds/kind.h"
 #include "os/os.h"
-#include "userheap/userheap.h"
-#include "profile/profile.h"
 #include "process/request.h"
 #include "process/start.h"
+#include "profile/profile.h"
 #include "stats/stats.h"
 #include "upkeep/step.h"
+#include "userheap/userheap.h"
 
 static hak_noinline size_t usable_slow(const void *p) { return p == NULL ? 0 : hak__usable(p, "malloc_usable_size"); }
 

@@ -1,15 +1,15 @@
-/* calloc: memory that is known to be zero is not cleared again. Tiny blocks are simply cleared. A larger one that was
- * used before is cleared too, because that costs less than the first touch of fresh pages (docs/decisions/0002); of a huge one only
- * the SuperSlabs that were used before (huge/huge.c). */
+/* calloc does not clear memory known to be zero. It simply clears tiny blocks. A larger block that was used before is cleared
+ * too, because that costs less than the first touch of fresh pages (docs/decisions/0002); of a huge one only the SuperSlabs that
+ * were used before (huge/huge.c). */
 #include <string.h>
 
-#include "process/alloc.h"
 #include "hakmem.h"
 #include "kinds/kind.h"
-#include "profile/profile.h"
+#include "process/alloc.h"
 #include "process/request.h"
-#include "sample/sample.h"
 #include "process/start.h"
+#include "profile/profile.h"
+#include "sample/sample.h"
 
 static hak_noinline void *calloc_above_tiny(size_t n)
 {

@@ -1,5 +1,5 @@
-/* The symbols with which to throw a std::bad_alloc by the Itanium C++ ABI, which every C++ runtime here follows; and
- * std::get_new_handler, which may be missing where nobody sets one. For operator new (override.c). */
+/* The symbols for throwing a std::bad_alloc by the Itanium C++ ABI, which every C++ runtime here follows; and
+ * std::get_new_handler, which may be missing where no code sets a handler. For operator new (override.c). */
 #pragma once
 
 #include "base/compiler.h"
@@ -15,7 +15,7 @@ typedef void hak_new_handler(void);
     X(const void *destroy, "_ZNSt9bad_allocD1Ev")
 
 struct hak_cxx {
-    void (*throw_bad_alloc)(void); /* std::__throw_bad_alloc, in place of all but the first below; or NULL */
+    void (*throw_bad_alloc)(void); /* std::__throw_bad_alloc, which replaces all but the first below; or NULL */
 #define X(member, name) member;
     struct {
         HAK_CXX_SYMBOLS(X)
@@ -30,14 +30,14 @@ hak_inline bool hak__cxx_can_throw(const struct hak_cxx *runtime)
             && runtime->symbols.table != NULL && runtime->symbols.destroy != NULL);
 }
 
-/* The symbols that the linkers have bound: those of the runtime that the program starts with or has linked in; NULL for the rest. */
+/* The symbols that the linker bound: those of the runtime that the program starts with or links in; NULL for the rest. */
 hak_cold void hak__cxx_linked(struct hak_cxx *runtime);
 
-/* The plain operators delete of the process. A program may replace those alone (and new), and by the standard the others, which
- * it then has from here, call them. */
+/* The process's plain operators delete. A program may replace only those (and new); by the standard the others, which it then
+ * gets from this library, call them. */
 typedef void hak_delete(void *p);
 extern hak_delete *const hak__cxx_delete, *const hak__cxx_delete_array;
 
-/* The operators new of this library, plain and for arrays, as _Znwm and its kin are names of them. */
+/* This library's operators new, plain and for arrays; _Znwm and its kin are aliases of them. */
 void *hak__new(size_t n);
 void *hak__new_aligned(size_t n, size_t align);

@@ -1,11 +1,11 @@
-/* The C++ runtime as weak symbols, each way of linking by itself.
+/* The C++ runtime as weak symbols, separately for each way of linking.
  *
- * The archive lies in one file with the runtime, which may be there in part only: whoever catches a bad_alloc brings what throwing
- * one takes, but not the function std::__throw_bad_alloc, which nothing else calls.
+ * The archive shares a file with the runtime, which may be there only in part: catching a bad_alloc links what throwing one
+ * takes, but not the function std::__throw_bad_alloc, which nothing else calls.
  *
- * A program that is linked with libhakmem.so exports what that asks for, to every library that it loads later: if that were the
- * ABI's functions, a library with a runtime of its own would throw by the program's and catch by its own. So the shared library
- * asks for the two functions only that concern operator new. */
+ * A program linked with libhakmem.so exports the symbols that it asks for to every library loaded later: if they were the ABI's
+ * functions, a library with its own runtime would throw by the program's and catch by its own. So the shared library asks only
+ * for the two functions that concern operator new. */
 #include "entry/cxx.h"
 
 #include "base/atomic.h"
@@ -15,7 +15,7 @@
 
 #if HAK_OVERRIDE
 
-/* As the linkers bind them: the program's own where it has replaced them. */
+/* As the linker binds them: the program's replacements, if it has any. */
 extern void bound_delete(void *p) __asm__("_ZdlPv");
 extern void bound_delete_array(void *p) __asm__("_ZdaPv");
 hak_delete *const hak__cxx_delete = bound_delete;
@@ -32,17 +32,17 @@ void hak__cxx_linked(struct hak_cxx *runtime)
     *runtime = (struct hak_cxx){ linked_throw_bad_alloc, { .get_new_handler = linked_get_new_handler } };
 }
 
-/* The nothrow operators new. By the standard they call the plain ones and turn what those throw into NULL, which C cannot do: the
- * C++ runtime's do it, where something may be thrown. They are here so that no other allocator's come first (a program may be linked
- * with one, and std::stable_sort asks for them); a program with the archive in it has the runtime's own. */
+/* The nothrow operators new. By the standard they call the plain ones and turn an exception into NULL, which C cannot do: where
+ * something may be thrown, the C++ runtime's operators do it. They are defined here so that no other allocator's come first (a
+ * program may be linked with one, and std::stable_sort asks for them); a program with the archive in it has the runtime's own. */
 typedef void *nothrow_plain(size_t n, size_t align);
 typedef void *nothrow_operator(size_t n, uintptr_t align_or_tag, const void *tag);
 
 struct nothrow {
     const char *name;
-    nothrow_plain *plain; /* as the linkers bind it: the program's own where it has replaced it */
-    const void *ours; /* what it is otherwise */
-    const void *own; /* the operator of this name here */
+    nothrow_plain *plain; /* as the linker binds it: the program's replacement, if it has one */
+    const void *ours; /* its value otherwise */
+    const void *own; /* this library's operator of that name */
     _Atomic(nothrow_operator *) next; /* the runtime's; relaxed: every thread finds the same one */
 };
 
@@ -57,10 +57,10 @@ hak_inline bool nothrow_is_ours(const struct nothrow *which) { return (const voi
 
 hak_inline void *nothrow_take(size_t n, size_t align) { return align <= HAK_ALIGN ? hak_malloc(n) : hak_memalign(align, n); }
 
-/* A runtime that cannot be found, as where the program has it inside and links with the shared library, cannot be asked to catch.
- * But whatever threw, its unwinder asks each frame's personality, by the ABI that all runtimes have in common: that of try_handler
- * says that it has a handler for every exception, and lets the frame go on behind its call. It ends the exception as a foreign one
- * that has been caught. One trace stays: the runtime's count of uncaught exceptions, which only its own code lowers. */
+/* A runtime that cannot be found, because the program contains it and links with the shared library, cannot be asked to catch.
+ * But every unwinder asks each frame's personality, by the ABI common to all runtimes: try_handler's personality claims a
+ * handler for every exception, lets the frame continue after its call, and ends the exception as a caught foreign one. One trace
+ * stays: the runtime's count of uncaught exceptions, which only its own code lowers. */
 enum { ABI_VERSION = 1, SEARCH_PHASE = 1, HANDLER_FRAME = 4, FORCED_UNWIND = 8 }; /* _Unwind_Action */
 enum { FOREIGN_EXCEPTION_CAUGHT = 1, FATAL_ERROR = 3, HANDLER_FOUND = 6, INSTALL_CONTEXT = 7, CONTINUE_UNWIND = 8 };
 
@@ -76,7 +76,7 @@ __attribute__((used, visibility("hidden"))) int hak__catch_all(int version, int 
     (void)class, (void)context;
     if (version != ABI_VERSION)
         return FATAL_ERROR;
-    if ((actions & FORCED_UNWIND) != 0) /* pthread_exit and cancellation go on */
+    if ((actions & FORCED_UNWIND) != 0) /* pthread_exit and cancellation continue */
         return CONTINUE_UNWIND;
     if ((actions & SEARCH_PHASE) != 0)
         return HANDLER_FOUND;
@@ -93,13 +93,13 @@ static hak_noinline void call_handler(hak_new_handler *handler, bool *returned)
     *returned = true;
 }
 
-/* Whether the handler has returned, rather than thrown. Its frame is not call_handler's, which the exception ends. */
+/* Whether the handler returned rather than threw. This frame is not call_handler's, which the exception ends. */
 static hak_noinline bool try_handler(hak_new_handler *handler)
 {
     bool returned = false;
-    __asm__ volatile(".cfi_personality 0x1b, hak__catch_all");   /* relative to where it stands, 4 bytes */
+    __asm__ volatile(".cfi_personality 0x1b, hak__catch_all");   /* relative to its own address, 4 bytes */
     call_handler(handler, &returned);
-    __asm__ volatile("" : "+m"(returned));   /* no tail call */
+    __asm__ volatile("" : "+m"(returned));   /* prevents a tail call */
     return returned;
 }
 

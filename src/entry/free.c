@@ -2,11 +2,11 @@
  *
  *   owner_diff <  HAK_CLASS_OFFSET_LIMIT   mine, and this is its class offset: push; free_full if there is no room
  *   ... but no block begins there, or it looks freed                             free_verify
- *   owner_diff >= HAK_CLASS_OFFSET_LIMIT   another heap's, huge, an inner slab's, nobody's: free_foreign
- *   no word                                NULL, or outside of the window: free_outside
+ *   owner_diff >= HAK_CLASS_OFFSET_LIMIT   another heap's, huge, an inner slab's, unowned: free_foreign
+ *   no word                                NULL, or outside the window: free_outside
  *
- * A sized free also asks whether a request of n bytes can have got the class. hak__check_size_slow judges the rest, and the block is
- * then freed like any other. */
+ * A sized free also asks whether a request of n bytes can have got this class. hak__check_size_slow judges the other cases, and
+ * the block is then freed like any other. */
 #include "cache/cache.h"
 #include "hakmem.h"
 #include "kinds/kind.h"

@@ -1,17 +1,17 @@
-/* The public functions of heaps of one's own (userheap/userheap.h): the fast path of their malloc, and what surrounds it. */
+/* The public functions of user heaps (userheap/userheap.h): the fast path of their malloc, and what surrounds it. */
 #include <errno.h>
 #include <string.h>
 
 #include "diag/options.h"
 #include "diag/report.h"
+#include "entry/pop.h"
 #include "hakmem.h"
-#include "process/heap_slow.h"
 #include "kinds/kind.h"
 #include "kinds/region.h"
-#include "entry/pop.h"
+#include "process/heap_slow.h"
 #include "process/request.h"
-#include "span/hardened.h"
 #include "process/start.h"
+#include "span/hardened.h"
 #include "stats/stats.h"
 
 /* --- life -------------------------------------------------------------------------------------------------------------- */
@@ -69,7 +69,7 @@ hak_export int hak_heap_merge_into_default(hak_heap_t *own)
     hak__uheap_expect(own, "hak_heap_merge_into_default");
     struct hak_heap *mine = hak__request_heap();
     if (mine != NULL && hak__profile_ever())
-        hak__profile_join(mine); /* it may get samples that stay in their places */
+        hak__profile_join(mine); /* it may get samples that stay in place */
     mine = hak__request_enter();
     if (mine == NULL)
         return ENOMEM;
@@ -80,7 +80,7 @@ hak_export int hak_heap_merge_into_default(hak_heap_t *own)
 
 /* --- blocks -------------------------------------------------------------------------------------------------------------- */
 
-/* While a profile counts, as malloc_slow.c's malloc_counted. NULL: the slow path counts. */
+/* While a profile counts, like malloc_slow.c's malloc_counted. NULL: the slow path counts. */
 static void *heap_malloc_counted(const hak_heap_t *own, size_t n)
 {
     struct hak_heap *heap = hak__heap_current();
@@ -94,7 +94,7 @@ static void *heap_malloc_counted(const hak_heap_t *own, size_t n)
     return block;
 }
 
-/* A block of malloc's, whatever the thread's default heap is. `zero`: align is that of any block. */
+/* A block of malloc's, whatever the thread's default heap is. `zero`: for the default alignment. */
 static void *process_request(size_t align, size_t n, bool zero)
 {
     struct hak_heap *redirected = hak__request_apart();
@@ -118,7 +118,7 @@ static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
     return hak__uheap_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");
 }
 
-/* malloc's, but for which heap's bins they are: those of the share that the thread used last, if it is of this heap. */
+/* malloc's fast path, but from the bins of the share that the thread used last, if it is this heap's. */
 hak_export hak_fast_path void *hak_heap_malloc(hak_heap_t *own, size_t n)
 {
     struct hak_heap *heap = hak__heap_current();
@@ -164,7 +164,7 @@ hak_export void *hak_heap_aligned_alloc(hak_heap_t *own, size_t align, size_t n)
     return hak__uheap_request(own, align, n, &zero, "hak_heap_aligned_alloc");
 }
 
-/* A block of another heap is the program's mistake, and so is one of none. */
+/* Another heap's block is the program's mistake, and so is a pointer to none. */
 static void expect_block_of(const hak_heap_t *own, const void *p, const char *function)
 {
     if (hak_likely(hak__heap_of_block(p) == own))
@@ -182,7 +182,7 @@ hak_export void *hak_heap_realloc(hak_heap_t *own, void *p, size_t n)
     if (own != NULL && hak__is_region(own))
         return hak__region_change(hak__region_handle(own), p, n, "hak_heap_realloc");
     expect_block_of(own, p, "hak_heap_realloc");
-    return hak_realloc(p, n); /* which keeps it there */
+    return hak_realloc(p, n); /* keeps it in its heap */
 }
 
 hak_export void hak_heap_free(hak_heap_t *own, void *p)

@@ -1,5 +1,5 @@
-/* Requests of heaps of one's own: from the thread's share. A thread that has waited for a share's lock checks again: the heap
- * may have ended. See heap_slow.h. */
+/* Requests to user heaps, served from the thread's share. After waiting for a share's lock the thread checks it again: the heap
+ * may have ended. */
 #include "process/heap_slow.h"
 
 #include <errno.h>
@@ -12,18 +12,18 @@
 #include "guard/exact.h"
 #include "harden/harden.h"
 #include "kinds/kind.h"
-#include "profile/profile.h"
 #include "process/request.h"
-#include "sample/sample.h"
-#include "span/shield.h"
 #include "process/start.h"
 #include "process/thread.h"
+#include "profile/profile.h"
+#include "sample/sample.h"
+#include "span/shield.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 
-enum { PRESSURE_CALLS = 16 }; /* for one request */
+enum { PRESSURE_CALLS = 16 }; /* per request */
 
-/* The share is entered. */
+/* The caller has locked the share. */
 static void *share_take(struct hak_heap *share, uint32_t class, size_t n)
 {
     void *block = NULL;
@@ -38,7 +38,7 @@ static void *share_take(struct hak_heap *share, uint32_t class, size_t n)
     return block;
 }
 
-/* `due`: not NULL, and becomes true where the request is one for a sample, which it does not get here. */
+/* `due`, if not NULL: set to true, and no block returned, if the request is due for sampling. */
 static void *take_attached(struct hak_heap *mine, struct hak_uheap *own, uint32_t class, size_t n, bool *due, const char *function)
 {
     struct hak_heap *share;
@@ -46,7 +46,7 @@ static void *take_attached(struct hak_heap *mine, struct hak_uheap *own, uint32_
         share = hak__uheap_attach(mine, own, function);
         if (share == NULL)
             return NULL;
-    } while (hak_unlikely(!hak__heap_lock(share))); /* a child has had to give it up */
+    } while (hak_unlikely(!hak__heap_lock(share))); /* a forked child had to abandon it */
     bool still = hak_peek(&share->own) == own;
     if (hak_unlikely(due != NULL) && still)
         *due = hak__sample_due(share, class);
@@ -57,7 +57,7 @@ static void *take_attached(struct hak_heap *mine, struct hak_uheap *own, uint32_
     return block;
 }
 
-/* In a process that samples blocks for guards. */
+/* For a process that samples blocks for guards. */
 static hak_cold void *take_sampling(struct hak_heap *mine, struct hak_uheap *own, uint32_t class, size_t n, const char *function)
 {
     bool due = false;
@@ -67,7 +67,7 @@ static hak_cold void *take_sampling(struct hak_heap *mine, struct hak_uheap *own
     return block;
 }
 
-/* For a thread that has given its heap back already, or finds none. */
+/* For a thread that has returned its heap or finds none. */
 static hak_cold void *take_borrowed(struct hak_uheap *own, uint32_t class, size_t n, const char *function)
 {
     struct hak_heap *share = hak__uheap_borrow(own, function);
@@ -90,8 +90,8 @@ static void *take_of(struct hak_heap *mine, struct hak_uheap *own, uint32_t clas
                                                     : take_attached(mine, own, class, n, NULL, function);
 }
 
-/* The limit has refused, unless it is as it was, `refused` times: what the heap has cached goes back, then the program is asked. Whether
- * to try again. */
+/* Returns whether to retry. If the account still counts `refused` refusals, the system refused: frees memory once. Otherwise the
+ * limit did: returns the heap's cached memory, then asks the program. */
 static hak_cold bool own_relieve(struct hak_uheap *own, struct hak_heap *mine, uint64_t refused, size_t want, unsigned tries)
 {
     if (hak_load(&own->account.refused, HAK_RELAXED) == refused) {
@@ -118,7 +118,7 @@ hak_inline void *own_alloc(struct hak_uheap *own, uint32_t class, size_t n, bool
     unsigned tries = 0;
     hak_assert(class < HAK_CLASSES && n <= hak__classes[class].size, "a class has room for the request");
     do {
-        mine = hak__request_heap(); /* the callback may have forked, and the child had to leave it */
+        mine = hak__request_heap(); /* the callback may have forked, and the child abandoned it */
         refused = hak_load(&own->account.refused, HAK_RELAXED);
         block = take_of(mine, own, class, n, sample, function);
     } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, hak__classes[class].size, tries++));

@@ -1,6 +1,6 @@
-/* Start and end of the library as the program's loader sees them. The first allocation starts the library (start.c); the
- * constructor does what needs a working C library, and all that takes other system calls than those for memory and waiting:
- * a program may forbid itself the others later. */
+/* Start and end of the library as the loader sees them. The first allocation starts the library (start.c); the constructor does
+ * what needs a working C library, and makes all system calls beyond those for memory and waiting: a program may later forbid
+ * itself the others. */
 #include "arena/hugepages.h"
 #include "arena/limit.h"
 #include "base/forked.h"
@@ -10,17 +10,17 @@
 #include "guard/ending.h"
 #include "kinds/kind.h"
 #include "os/os.h"
+#include "process/start.h"
+#include "process/thread.h"
 #include "profile/profile.h"
 #include "sample/sample.h"
 #include "span/hardened.h"
-#include "process/start.h"
 #include "stats/stats.h"
-#include "process/thread.h"
 #include "trace/trace.h"
 #include "trace/unwind.h"
 #include "upkeep/background.h"
 
-/* Whether something is said when the program ends as it should. For that a descriptor is kept, which a program can see. */
+/* Whether the library prints something at a regular exit. It then keeps a descriptor, which the program can see. */
 static bool speaks_at_end(void)
 {
     return (hak__option(HAK_OPTION_stats) | hak__option(HAK_OPTION_warm_pool_stats) | hak__option(HAK_OPTION_shared_pool_stats)

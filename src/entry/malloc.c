@@ -1,7 +1,7 @@
 /* malloc's fast path: the class of a request, one pop (pop.h). Everything else is in malloc_slow.c. */
-#include "hakmem.h"
 #include "entry/malloc_slow.h"
 #include "entry/pop.h"
+#include "hakmem.h"
 
 hak_export hak_fast_path void *hak_malloc(size_t n)
 {

@@ -1,20 +1,19 @@
-/* The slow half of malloc: the bin is empty, or closed for a reason that decides where the block comes from. Called by
- * malloc.c. */
+/* The slow half of malloc: the bin is empty, or closed for a reason that decides where the block comes from. Called by malloc.c. */
 #include "entry/malloc_slow.h"
 
-#include "process/alloc.h"
 #include "cache/large_cache.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
-#include "profile/profile.h"
+#include "process/alloc.h"
 #include "process/request.h"
-#include "sample/sample.h"
 #include "process/start.h"
+#include "profile/profile.h"
+#include "sample/sample.h"
 #include "upkeep/polling.h"
 
 enum { CALLS_PER_HUGE = 8 };
 
-/* A large block that the thread has cached. */
+/* Takes a large block that the thread has cached. */
 hak_inline void *alloc_cached(struct hak_heap *heap, uint32_t class)
 {
     uint32_t turns = hak__large_cache_begin(&heap->large_cache);
@@ -25,7 +24,7 @@ hak_inline void *alloc_cached(struct hak_heap *heap, uint32_t class)
     return block;
 }
 
-/* The process is hardened or samples blocks for guards, or does not know yet. */
+/* The process is hardened or samples blocks, or does not know yet. */
 static hak_cold void *malloc_open(size_t n, uint32_t class)
 {
     void *block;
@@ -53,7 +52,7 @@ static hak_noinline void *malloc_rest(size_t n, uint32_t class)
     return block;
 }
 
-/* Allocates by the reasons for which the bin is closed; NULL: the slow path has to. */
+/* Allocates according to the reasons for closing the bin; NULL: use the slow path. */
 hak_inline void *closed_malloc(struct hak_heap *heap, uint32_t class)
 {
     uint32_t reasons = heap->closed_reasons[class];
@@ -64,7 +63,7 @@ hak_inline void *closed_malloc(struct hak_heap *heap, uint32_t class)
 
 /* --- while a profile counts ----------------------------------------------------------------------------------------------- */
 
-/* The real bin is empty or the bytes are used up. The request is not counted yet. */
+/* The real bin is empty or the countdown has ended. The request is not counted yet. */
 static hak_noinline void *malloc_counted_slow(size_t n)
 {
     uint32_t class = hak__class_of(n);
@@ -79,7 +78,7 @@ static hak_noinline void *malloc_counted_slow(size_t n)
     return block;
 }
 
-/* Every request of up to the mid pool comes here: the tables lead all of them to one empty bin. */
+/* Serves every request up to the mid classes: the tables lead all of them to one empty bin. */
 hak_inline void *malloc_counted(size_t n)
 {
     struct hak_heap *heap = hak__heap_current();
@@ -104,7 +103,8 @@ hak_inline void *malloc_of_class(size_t n, uint32_t class)
     return block;
 }
 
-/* A run that waits for the thread (arena/recycled.h). Threads that use huge blocks make few calls; each counts as several of a poll. */
+/* Takes a run that waits for the thread (arena/recycled.h). Threads that use huge blocks make few calls, so each counts as
+ * several of a poll. */
 static hak_noinline void *malloc_huge(size_t n)
 {
     struct hak_heap *heap = hak__heap_current();
@@ -120,7 +120,7 @@ static hak_noinline void *malloc_huge(size_t n)
     return block;
 }
 
-/* Separate functions, so that hak__malloc_slow reaches each by a jump. */
+/* Separate functions, so that hak__malloc_slow jumps to each. */
 static hak_noinline void *malloc_large(size_t n) { return malloc_of_class(n, hak__class_of_offset(hak__offset_of_large(n))); }
 
 static hak_noinline void *malloc_to_mid(size_t n)

@@ -3,5 +3,5 @@
 
 #include "base/compiler.h"
 
-/* A block for n bytes when the fast path found none; sets errno on failure. */
+/* A block for n bytes after the fast path found none; sets errno on failure. */
 hak_noinline void *hak__malloc_slow(size_t n);

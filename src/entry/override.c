@@ -1,5 +1,5 @@
-/* The names of the C library's malloc family and of C++'s operators new and delete, each an alias of the hak_ function
- * behind it or a few lines that add what the standard asks. Compiled only where the library takes malloc's place. */
+/* The names of the C library's malloc family and of C++'s operators new and delete: each an alias of its hak_ function, or a few
+ * lines that add what the standard asks. Compiled only where the library replaces malloc. */
 #if HAK_OVERRIDE
 #include <errno.h>
 #include <malloc.h>
@@ -7,14 +7,14 @@
 #include <string.h>
 
 #include "arena/arena.h"
-#include "entry/cxx.h"
 #include "diag/report.h"
+#include "entry/cxx.h"
+#include "entry/malloc_slow.h"
+#include "entry/pop.h"
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
-#include "entry/malloc_slow.h"
 #include "os/loaded.h"
-#include "entry/pop.h"
 #include "stats/stats.h"
 
 /* --- the C library's names ------------------------------------------------------------------------------------- */
@@ -34,7 +34,7 @@ HAK_FORWARD(void *, valloc, hak_valloc, (size_t n), (n))
 HAK_FORWARD(void *, pvalloc, hak_pvalloc, (size_t n), (n))
 HAK_FORWARD(size_t, malloc_usable_size, hak_usable_size, (void *p), (p))
 
-/* The C library exports its own functions by these names too. A program that calls one frees its blocks by free. */
+/* The C library exports its own functions by these names too. A program that calls them frees their blocks with free. */
 HAK_FORWARD(void *, __libc_malloc, hak_malloc, (size_t n), (n))
 HAK_FORWARD(void *, __libc_calloc, hak_calloc, (size_t count, size_t size), (count, size))
 HAK_FORWARD(void *, __libc_realloc, hak_realloc, (void *p, size_t n), (p, n))
@@ -52,7 +52,7 @@ hak_export int malloc_trim(size_t pad)
     return hak_collect() != 0;
 }
 
-/* The C library's tuning knobs describe another allocator; they are accepted and have no effect. */
+/* Accepts the C library's tuning knobs without effect: they describe another allocator. */
 hak_export int mallopt(int parameter, int value)
 {
     (void)parameter, (void)value;
@@ -61,7 +61,7 @@ hak_export int mallopt(int parameter, int value)
 
 hak_export void malloc_stats(void) { hak_stats_print(2); }
 
-/* Its figures in the C library's terms: arena = mapped without huge blocks, uordblks = live, fordblks = the rest. */
+/* The library's figures in the C library's terms: arena = mapped without huge blocks, uordblks = live, fordblks = the rest. */
 static hak_cold struct mallinfo2 info_of(const struct hak_stats *stats)
 {
     struct mallinfo2 info = { .hblks = stats->huge_live,
@@ -99,7 +99,7 @@ hak_export struct mallinfo mallinfo(void)
                               .keepcost = (int)wide.keepcost };
 }
 
-/* fprintf takes more of the stack than all else here. */
+/* Separate, because fprintf takes more stack than all else here. */
 static hak_cold void info_line(FILE *stream, const char *format, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
     char line[256];
@@ -118,7 +118,7 @@ static hak_cold void info_classes(FILE *stream, const struct hak_stats *stats)
     }
 }
 
-/* The C library's outermost elements with what they can hold here; one <size> per class with free blocks. */
+/* The C library's outermost elements as far as they apply; one <size> per class with free blocks. */
 hak_export int malloc_info(int options, FILE *stream)
 {
     if (options != 0)
@@ -143,8 +143,8 @@ hak_export int malloc_info(int options, FILE *stream)
 
 /* --- C++ ----------------------------------------------------------------------------------------------------------- */
 
-/* By what a std::bad_alloc is thrown for the caller: the runtime that is there when the program starts is everybody's; else there
- * may be several, each loaded for its user alone, or none. */
+/* Finds the runtime that throws std::bad_alloc for the caller: a runtime present at program start serves every caller; otherwise
+ * there may be none, or several, each loaded for its user alone. */
 static hak_cold struct hak_cxx cxx_runtime_of(const void *caller)
 {
 #define X(member, name) name,
@@ -158,7 +158,7 @@ static hak_cold struct hak_cxx cxx_runtime_of(const void *caller)
     if (hak__cxx_can_throw(&runtime))
         return runtime;
     found[THROW] = hak__loaded_for(caller, names[THROW]);
-    for (unsigned i = 0; i < NAMES && found[THROW] != NULL; i++) /* the same library's, or those below it */
+    for (unsigned i = 0; i < NAMES && found[THROW] != NULL; i++) /* from the same library or those below it */
         found[i] = hak__loaded_for(found[THROW], names[i]);
     memcpy(&runtime.symbols, found, sizeof found);
     return runtime;
@@ -175,7 +175,7 @@ static hak_cold void throw_bad_alloc(const struct hak_cxx *runtime)
     runtime->symbols.throw(exception, runtime->symbols.type, runtime->symbols.destroy);
 }
 
-/* Plain operator new without memory: the handler may free some or throw, else bad_alloc. */
+/* Plain operator new without memory: the handler may free some or throw; without one, throws bad_alloc. */
 static hak_cold void *new_slow(size_t align, size_t n, const void *caller)
 {
     struct hak_cxx runtime = cxx_runtime_of(caller);
@@ -215,7 +215,7 @@ hak_inline void *new_aligned(size_t n, size_t align)
 #define NAMED(ret, name, params) hak_export ret name params; hak_export ret name params
 
 #if HAK_UNITY
-/* An alias has its target's parameters; the new ones (alignment, tag) are in registers nobody reads. */
+/* An alias has its target's parameters; the added ones (alignment, tag) are in registers that the target ignores. */
 #define DELETE_MORE(name, more) hak_export void name(void *p) HAK_ALIAS(hak_free);
 #else
 #define DELETE_MORE(name, more) NAMED(void, name, (void *p)) { hak_free(p); }
@@ -235,7 +235,7 @@ DELETE_MORE(_ZdaPvSt11align_val_t, "alignment")
 DELETE_MORE(_ZdlPvSt11align_val_tRKSt9nothrow_t, "alignment, tag")
 DELETE_MORE(_ZdaPvSt11align_val_tRKSt9nothrow_t, "alignment, tag")
 
-/* A delete that the program has replaced is called with the pointer alone. */
+/* Calls a delete that the program replaced with the pointer alone. */
 hak_inline void delete_by(hak_delete *plain, void *p, size_t n)
 {
     if (hak_likely(plain == hak_free))

@@ -1,10 +1,10 @@
-/* The fast path of every function that allocates: pops a block of the calling thread, or gives NULL, and the slow path has to serve.
- * A closed bin always gives NULL. */
+/* The fast path of every allocating function: pops a block of the calling thread, or returns NULL for the slow path. A closed
+ * bin always gives NULL. */
 #pragma once
 
 #include "base/bits.h"
-#include "size/size.h"
 #include "process/thread.h"
+#include "size/size.h"
 
 hak_inline void *hak__pop_from(struct hak_heap *heap, struct hak_class_offset offset)
 {
@@ -14,7 +14,7 @@ hak_inline void *hak__pop_from(struct hak_heap *heap, struct hak_class_offset of
     return block;
 }
 
-/* Requests above the mid pool find no bin: those of large blocks are always closed. */
+/* Requests above the mid classes find no bin: large blocks' bins are always closed. */
 hak_inline void *hak__pop(size_t n)
 {
     if (hak_likely(n <= HAK_TINY_MAX))
@@ -22,7 +22,7 @@ hak_inline void *hak__pop(size_t n)
     return hak_likely(n <= HAK_MID_MAX) ? hak__pop_from(hak__heap_current(), hak__bin_of_mid(n)) : NULL;
 }
 
-/* Rounds n up to the alignment: if that class's blocks are aligned, it is the smallest such class. Else NULL. */
+/* Rounds n up to the alignment: if that class's blocks are aligned, no smaller class's are. Else NULL. */
 hak_inline void *hak__aligned_pop(size_t align, size_t n)
 {
     size_t need = hak_align_up(n, align);

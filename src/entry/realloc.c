@@ -1,20 +1,20 @@
-/* realloc and reallocarray. A block keeps its place while its class fits and less than half of it is wasted; what its kind can do
- * in place is done there (kinds/kind.h). Only then is anything copied, and into a block that leaves room for what will follow. In a
- * hardened process every block has just the bytes that were asked for. */
+/* realloc and reallocarray. A block stays while its class fits and less than half of it is wasted; its kind resizes it in place
+ * where possible (kinds/kind.h). Only then is it copied, to a block with room for further growth. In a hardened process every
+ * block has exactly the requested bytes. */
 #include <errno.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "hakmem.h"
-#include "process/heap_slow.h"
 #include "kinds/kind.h"
-#include "profile/profile.h"
+#include "process/heap_slow.h"
 #include "process/request.h"
+#include "profile/profile.h"
 #include "sample/sample.h"
 
-/* --- elsewhere ------------------------------------------------------------------------------------------------------------- */
+/* --- moving ---------------------------------------------------------------------------------------------------------------- */
 
-/* Whatever the thread's default heap is. */
+/* From the given heap, or malloc's whatever the thread's default heap is. */
 static hak_noinline void *malloc_of(struct hak_uheap *own, size_t n)
 {
     bool zero;
@@ -26,15 +26,15 @@ static hak_noinline void *malloc_of(struct hak_uheap *own, size_t n)
     return block;
 }
 
-/* A block beside p: one of the same user heap, or malloc's like p. */
+/* A new block of p's heap: the same user heap, or malloc's. */
 static void *malloc_beside(const void *p, size_t n)
 {
     return hak_likely(!hak_load(&hak__uheap_any, HAK_RELAXED)) ? hak_malloc(n) : malloc_of(hak__heap_of_block(p), n);
 }
 
-/* How much to ask for when a block moves to grow, since it will probably grow again: a quarter more than it had, if the step is
- * less than an eighth; a longer step brings its own room. A large block takes whole slabs and is alone in its span, so it can grow
- * in place (docs/decisions/0010). */
+/* The size to request when a block moves to grow, because it will probably grow again: a quarter more than it had if it grows by
+ * less than an eighth; a longer step brings its own room. A large block takes whole slabs and is alone in its span, so it can
+ * grow in place (docs/decisions/0010). */
 static size_t with_room(size_t have, size_t n)
 {
     if (n < have || n > HAK_LARGE_MAX)
@@ -44,8 +44,8 @@ static size_t with_room(size_t have, size_t n)
     return n - have < have / 8 ? have + have / 4 : n;
 }
 
-/* Large blocks of hardened mode grow in place only as far as their class goes. One that grows by small steps becomes a huge block from
- * 128 KiB on, which does so without a copy; of its pages only those are touched that the program uses. Of what may be sampled none grows
+/* Hardened mode's large blocks grow in place only within their class. From 128 KiB on, one that grows in small steps becomes a
+ * huge block, which grows without copying and touches only the pages that the program uses. No block that may be sampled grows
  * in place, and a sample does not shrink there either. */
 enum { HARDENED_HUGE = 128 << 10 };
 static hak_cold size_t with_room_hardened(size_t have, size_t n)
@@ -56,8 +56,8 @@ static hak_cold size_t with_room_hardened(size_t have, size_t n)
     return !steps ? n : hak_max(n, n < HARDENED_HUGE ? n + n / 2 : HAK_LARGE_MAX + 1);
 }
 
-/* A large request may be served by a longer block that the thread has cached (cache/large_cache.c). With the room ahead on top of
- * that, the block may be more than twice what the program asked for, which a sized free would refuse. */
+/* A cached longer block may serve a large request (cache/large_cache.c). With the extra room on top, the block may be more than
+ * twice what the program asked for, which a sized free would refuse. */
 static bool is_too_long(const void *q, size_t n)
 {
     uint32_t word = q == NULL ? 0 : hak__owner_of(q);
@@ -70,8 +70,8 @@ static void *resize_by_kind(void *p, size_t have, size_t n, enum hak_resize how)
     return kind->resize == NULL ? NULL : kind->resize(p, have, n, how);
 }
 
-/* Without memory for a smaller block, a block that shrinks stays what it is and returns the pages that it can. Sized frees may then find
- * it longer than the size that they name. */
+/* If there is no memory for a smaller block, a shrinking block stays and returns the pages that it can. Sized frees may then
+ * find it longer than the size that they name. */
 static hak_cold void *stay_longer(void *p, size_t have, size_t n)
 {
     void *q = resize_by_kind(p, have, n, HAK_RESIZE_WASTEFUL);
@@ -107,7 +107,7 @@ static void *move_elsewhere(void *p, size_t have, size_t n)
 
 /* --- realloc --------------------------------------------------------------------------------------------------------------- */
 
-/* To the profiler, a block that changes its size in place is freed and allocated again. */
+/* To the profiler, a block resized in place is freed and allocated again. */
 static hak_cold void count_anew(const void *before, void *after, size_t n)
 {
     hak__profile_forget(before);
@@ -145,12 +145,12 @@ static hak_noinline void *realloc_slow(void *p, size_t n)
     if (kind->realloc != NULL)
         return kind->realloc(p, n);
     if (hak_unlikely(hak__hardened.on) && kind->lift != NULL)
-        kind->lift(p, "realloc"); /* the block's end is to be read */
+        kind->lift(p, "realloc"); /* the block's end will be read */
     size_t have = kind->usable(p, "realloc");
     return stays(kind, p, have, n) ? p : change_size(p, have, n);
 }
 
-/* The frequent case: a block of a size class that is still right. */
+/* The frequent case: the block's size class still fits. */
 hak_export void *hak_realloc(void *p, size_t n)
 {
     const struct hak_class *class = hak__class_at(p);

@@ -1,8 +1,8 @@
-/* Walks everything that has an invariant. See check.h.
+/* Walks everything that has an invariant.
  *
- * Some of it changes under no lock that a walker could take: slabs are claimed and released, huge blocks come and go. The check
- * repeats what looks broken there, and reports only what stays so through ATTEMPTS whole walks, between which other threads run,
- * longer each time. */
+ * Some state changes under no lock that a walker could take: slabs are claimed and released, huge blocks come and go. The check
+ * repeats what looks broken there, and reports only what stays broken through ATTEMPTS whole walks, between which other threads
+ * get ever more time to run. */
 #include "guard/check.h"
 
 #include <stdlib.h>
@@ -18,11 +18,11 @@
 #include "heap/spans.h"
 #include "span/pool.h"
 
-/* Tries for a heap's lock before the check passes it over: its thread may be the one that was interrupted by the check. */
+/* Tries for a heap's lock before the check skips it: its thread may be the one that the check interrupted. */
 enum { ATTEMPTS = 12, PATIENCE_OF_CHECK = 1000, NAPS = 20 };
 
-/* In a child whose parent had several threads: what the others were sealing or clearing, or growing or moving if it is huge, stays
- * half done. */
+/* Set in a child of a parent with several threads: blocks that the others were sealing or clearing, and huge blocks that they
+ * were growing or moving, stay half done. */
 static _Atomic bool half_done;
 
 void hak__check_fork_child(void) { hak_store(&half_done, true, HAK_RELAXED); }
@@ -30,12 +30,12 @@ bool hak__check_is_half_done(void) { return hak_load(&half_done, HAK_RELAXED); }
 
 /* --- heaps ------------------------------------------------------------------------------------------------------------- */
 
-/* A ready block of the heap's own counts as allocated in its span. */
+/* A cached block of the heap's own counts as allocated in its span. */
 static bool check_ready(const struct hak_heap *heap, uint32_t class, const void *block)
 {
     uint32_t index, word = hak__owner_of(block);
     if (word != hak__owner_tagged(heap->tag, class))
-        return true; /* another heap's; hak__cache_is_valid has judged the class */
+        return true; /* another heap's; hak__cache_is_valid has checked its class */
     const struct hak_span *span = hak__span_at(hak__slab_of(block));
     if (!hak__holds(hak__span_index(span, block, &index) == HAK_SPAN_OK && index < span->frontier,
                     "a ready block is one that has been handed out", block))
@@ -83,7 +83,7 @@ static bool check_span(size_t slab, uint32_t word)
     return valid && hak__span_is_valid(span);
 }
 
-/* Hardened mode: what is written behind blocks in use, and to freed ones. */
+/* Hardened mode: checks the bytes behind blocks in use, and freed blocks. */
 static bool check_blocks(const struct hak_span *span)
 {
     const char *block = hak__span_start(span);
@@ -96,7 +96,7 @@ static bool check_blocks(const struct hak_span *span)
     return valid;
 }
 
-/* Checks a span under its heap's lock, so that it neither ends nor changes hands. Leaves out single-block ones, which any thread may
+/* Checks a span under its heap's lock, so that it neither ends nor changes hands. Skips single-block spans, which any thread may
  * end at any time. */
 static bool check_slab(size_t slab, bool blocks)
 {
@@ -114,7 +114,7 @@ static bool check_slab(size_t slab, bool blocks)
     return valid;
 }
 
-/* An unused slab is nobody's. */
+/* An unused slab has no owner. */
 static bool check_unused(size_t super)
 {
     uint64_t before = hak_load(&hak__supers[super].slabs, HAK_ACQUIRE);
@@ -180,7 +180,7 @@ static bool check_all(struct hak_broken *broken, bool blocks)
             return true;
         *broken = hak__broken;
         for (unsigned i = 0; i < NAPS * attempt; i++)
-            hak__nap(PATIENCE_OF_CHECK); /* an interrupted thread has to get a processor */
+            hak__nap(PATIENCE_OF_CHECK); /* an interrupted thread needs a processor */
     }
     return false;
 }

@@ -1,5 +1,5 @@
-/* See ending.h. Two passes: the first collects what looks wrong, under each heap's lock for a span at a time; the second checks
- * that again and again. */
+/* Works in two passes: the first collects suspects, under each heap's lock for a span at a time; the second rechecks them
+ * repeatedly. */
 #include "guard/ending.h"
 
 #include <stdlib.h>
@@ -17,11 +17,11 @@
 
 enum { ENDING_MS = 1000, ENDING_SAID = 8, ENDING_SUSPECTS = 64, ENDING_LOOKS = 2000, ENDING_PATIENCE = 200 };
 
-/* A block that looks wrong; of the class HAK_CLASSES: a huge one. */
+/* A block that looks wrong; class HAK_CLASSES: a huge one. */
 struct suspect {
     const void *p;
     uint32_t class;
-    bool free; /* in its span */
+    bool free; /* free in its span */
     enum hak_wrong wrong;
 };
 
@@ -38,7 +38,7 @@ static bool out_of_time(const struct suspects *found)
 
 /* --- one block ------------------------------------------------------------------------------------------------------------- */
 
-/* Whether a thread was sealing or clearing the block when it was last seen, which may be for ever. */
+/* Whether a thread was sealing or clearing the block when last seen, perhaps interrupted there for good. */
 static bool is_being_worked(const void *p)
 {
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
@@ -49,7 +49,7 @@ static bool is_being_worked(const void *p)
     return false;
 }
 
-/* Tries only once for a heap that has stayed locked before. */
+/* Tries only once for a heap that stayed locked before. */
 static bool enter_at_end(struct hak_heap *heap)
 {
     static const struct hak_heap *stays_busy;
@@ -191,7 +191,7 @@ static void report_suspects(const struct suspects *found)
 
 /* --- the check --------------------------------------------------------------------------------------------------------------- */
 
-/* Whether no thread holds a heap's lock or the arena's: one that was interrupted for ever leaves half-done work behind. */
+/* Whether no thread holds a heap's lock or the arena's: a thread stopped for good leaves its work half done. */
 static bool is_quiet(void)
 {
     for (unsigned tries = 0; tries < ENDING_PATIENCE; tries++) {

@@ -1,15 +1,16 @@
-/* One dispatcher for each direction: where a block comes from and goes to under the heap lock. A class's bin may be closed, so that every
- * call takes the slow path; then the reasons decide (heap/state.h, enum hak_closed_reason). Called by alloc.c, heap_malloc.c and kinds/. */
+/* One dispatcher for each direction: decides under the heap lock where a block comes from and goes to. A class's bin may be
+ * closed, so that every call takes the slow path; then the reasons decide (heap/state.h, enum hak_closed_reason). Called by
+ * alloc.c, heap_malloc.c and kinds/. */
 #pragma once
 
 #include "cache/cache.h"
 #include "span/hardened.h"
 
-/* A block of the class, for n bytes; a hardened one has exactly n. NULL when the system refuses. */
+/* A block of the class, for n bytes; a hardened one holds exactly n. NULL when the system refuses. */
 void *hak__closed_malloc(struct hak_heap *heap, uint32_t class, size_t n);
 void hak__closed_free(struct hak_heap *heap, uint32_t class, void *block, const char *function);
 
-/* The same of any class, closed or not. The bins of a heap made before the options could be read are open even in a hardened process. */
+/* The same for any class, closed or not. Heaps made before the options were readable have open bins even in a hardened process. */
 hak_inline void *hak__heap_malloc(struct hak_heap *heap, uint32_t class, size_t n)
 {
     if (heap->closed_reasons[class] != 0 || hak_unlikely(hak__hardened.on))

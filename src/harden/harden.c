@@ -29,7 +29,7 @@ static hak_cold hak_noreturn void die_of_freed(const void *p, uint32_t class, co
     hak__misuse_double_free(function, p, hak__classes[class].size);
 }
 
-/* What it is that bears no seal, or, without canaries, may be free. */
+/* Reports what p is, given that it bears no seal or, without canaries, may be free. */
 static hak_cold void judge_block(const void *p, uint32_t class, uint64_t mark, const char *function, const char *why_freed)
 {
     uint32_t index;
@@ -54,7 +54,7 @@ size_t hak__harden_size(const void *p, uint32_t word, const char *function, cons
         die_of_freed(p, class, function, why_freed);
     if (!hak__hardened.canary) {
         const hak_key *mark = hak__hardened_mark(p, class);
-        uint64_t found = hak__shield_covers(mark) ? hak__freed_key : *mark; /* without seals it is the program's */
+        uint64_t found = hak__shield_covers(mark) ? hak__freed_key : *mark; /* without seals it is program data */
         if (hak__hardened_is_mark(found))
             judge_block(p, class, found, function, why_freed);
         return n;
@@ -98,7 +98,7 @@ uint32_t hak__harden_class(size_t align, size_t n)
     return class;
 }
 
-/* Where the heap's layer would make a single-block span there is a listed one already. */
+/* Where the heap's layer would make a single-block span, a listed one already exists. */
 static void *harden_refill(struct hak_heap *heap, uint32_t class)
 {
     if (hak__classes[class].blocks == 1 && heap->classes[class].spans == NULL) {
@@ -109,7 +109,7 @@ static void *harden_refill(struct hak_heap *heap, uint32_t class)
     void *block = NULL;
     if (!hak__is_large(class))
         return hak__cache_refill(heap, class);
-    hak__heap_take(heap, class, &block, 1); /* large blocks wait in quarantine and are not kept besides (cache/large_cache.c) */
+    hak__heap_take(heap, class, &block, 1); /* large blocks wait in quarantine, and the large cache holds none */
     return block;
 }
 
@@ -153,7 +153,7 @@ void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, const char 
     hak__quarantine_add(heap, p, word, function);
 }
 
-/* The bytes that filled the slack do not become the program's. */
+/* Clears the old slack, so that its pattern never reaches the program. */
 bool hak__harden_resize(struct hak_heap *heap, void *p, uint32_t class, size_t have, size_t n, bool wasteful)
 {
     size_t room = hak__hardened.room[class], need = n + (hak__hardened.canary ? HAK_SEAL : 0);
@@ -172,7 +172,7 @@ bool hak__harden_resize(struct hak_heap *heap, void *p, uint32_t class, size_t h
 /* A block from before the options were read bears no seal. */
 static bool huge_is_sealed(const void *p) { return hak__hardened.canary && hak__hardened_at(hak__slab_of(p)); }
 
-/* Whole pages bear none either: nothing lies between them and the guard. */
+/* Whole pages bear no seal either: the guard follows them directly. */
 size_t hak__harden_huge_room(size_t n)
 {
     bool whole = n != 0 && n % hak__page_size() == 0;
@@ -212,7 +212,7 @@ size_t hak__harden_huge_size(const void *p, const char *function)
     return n;
 }
 
-/* The bytes that filled the slack do not become the program's. */
+/* Clears the old slack, so that its pattern never reaches the program. */
 static void clear_huge_slack(void *p, size_t n, size_t end) { memset((char *)p + n, 0, hak__slack_end(n & ~(size_t)7, end) - n); }
 
 bool hak__harden_huge_fit(void *p, size_t have, size_t n)
@@ -239,8 +239,7 @@ bool hak__harden_huge_unseal(void *p, size_t have)
 
 /* --- the check of the heap ------------------------------------------------------------------------------------------------ */
 
-/* Pages in the middle of a block in use may be inaccessible by the program's doing: of one that is whole, nothing but its end
- * is read. */
+/* The program may have made pages inside a block inaccessible: of a whole-page block only the end is read. */
 static enum hak_wrong wrong_with(const void *p, uint32_t class)
 {
     size_t n;
@@ -259,7 +258,7 @@ enum hak_wrong hak__harden_wrong(const void *p, uint32_t class)
     return wrong;
 }
 
-/* The block is not freed meanwhile. */
+/* Caller ensures that the block is not freed meanwhile. */
 enum hak_wrong hak__harden_huge_wrong(const void *p, size_t whole)
 {
     uint64_t secret = hak__secret_of(p);
@@ -271,7 +270,7 @@ enum hak_wrong hak__harden_huge_wrong(const void *p, size_t whole)
     return hak__slack_is_whole(p, n, end) ? HAK_WRONG_NOTHING : HAK_WRONG_SLACK;
 }
 
-/* Its thread may just be sealing or clearing it, or have been interrupted at that: only what stays wrong is a finding. */
+/* A thread may be sealing or clearing the block, or have been interrupted there: only a lasting error is a finding. */
 bool hak__harden_check(const void *p, uint32_t class)
 {
     static const char *const said[] = {

@@ -1,22 +1,22 @@
-/* Hardened mode, block by block: what malloc and free do in a process with HAKMEM_HARDEN=1 (span/hardened.h has what it
- * changes below). Called by kinds/ and the check of the heap.
+/* Hardened mode, block by block: what malloc and free do in a process with HAKMEM_HARDEN=1 (span/hardened.h covers the lower
+ * layers). Called by kinds/ and the heap check.
  *
  *   | n bytes asked for | 0 | fill ............ | seal |     a block in use; room = class size, or less by a guard page
  *                         n                     room - 8
  *
- * The seal is a word made of the block's address, its slack and secret numbers, its lowest byte 0; it says what n is. From
- * the end of the request on, as far as SLACK_CHECKED bytes reach, slack has a secret pattern; its first byte is 0, so that a
- * text without its end is read no further. (An overflow by just a byte 0 is not noticed.) A freed block has a mark in its place
- * (span/hardened.h) and is zero before that: a seal proves that the block is in use, and without one the heap is asked what the
- * pointer is.
+ * The seal is a word made of the block's address, its slack and secret numbers, with a lowest byte of 0; it encodes n. The slack
+ * from the end of the request on, up to SLACK_CHECKED bytes, holds a secret pattern whose first byte is 0, so an unterminated
+ * text is read no further. (An overflow by a single 0 byte is missed.) A freed block has a mark in the seal's place
+ * (span/hardened.h) and is zero before it: a seal proves that the block is in use; without one the heap is asked about the
+ * pointer.
  *
- * A huge block ends with two words: n, disguised, and a seal of it; or directly with its guard, if n bytes are whole pages. */
+ * A huge block ends with two words, n, disguised, and its seal; or directly at its guard, if n bytes are whole pages. */
 #pragma once
 
 #include "cache/quarantine.h"
 #include "span/hardened.h"
 
-/* Slack is filled and checked so far. Bits 8 to 39 of a seal are its check, those above the slack, disguised. */
+/* Slack is filled and checked up to this. Bits 8 to 39 of a seal are its check; the bits above hold the slack, disguised. */
 enum { HAK_SLACK_CHECKED = 128, HAK_SEAL = 8, HAK_SLACK_SHIFT = 40, HAK_HUGE_SEAL = 16 };
 
 hak_inline hak_key *hak__hard_word(const void *p, size_t offset) { return (hak_key *)((uintptr_t)p + offset); }
@@ -35,7 +35,7 @@ hak_inline uint64_t hak__seal_of(uint64_t secret, uint64_t slack)
     return (slack ^ secret >> HAK_SLACK_SHIFT) << HAK_SLACK_SHIFT | (check >> 32) << 8;
 }
 
-/* The word in which slack begins, of which the program has the bytes below. */
+/* The word in which slack begins; the bytes below it are the program's. */
 hak_inline uint64_t hak__first_slack(size_t n, uint64_t *programs)
 {
     unsigned shift = 8 * (n % 8);
@@ -80,7 +80,7 @@ hak_inline void hak__seal(void *p, uint32_t class, size_t n)
     *hak__hard_word(p, end) = hak__seal_of(hak__secret_of(p), end - n);
 }
 
-/* Whether there is a seal, and what size it says. */
+/* Whether there is a seal; gives the size that it encodes. */
 hak_inline bool hak__is_sealed(const void *p, uint32_t class, size_t *n)
 {
     size_t end = hak__hardened.room[class] - HAK_SEAL;
@@ -89,13 +89,13 @@ hak_inline bool hak__is_sealed(const void *p, uint32_t class, size_t *n)
     return found == hak__seal_of(secret, slack) && slack <= end;
 }
 
-/* Whether a free block is as it was left. */
+/* Whether a free block is unchanged since it was cleared. */
 hak_inline bool hak__is_clear(const void *p, uint32_t class)
 {
     return hak__hardened_is_mark(*hak__hardened_mark(p, class)) && hak__hardened_is_clear(p, hak__hardened.room[class] - 8);
 }
 
-/* The same of one in a span, of which pages may have gone back. */
+/* The same for a block in a span, whose pages may have been purged. */
 hak_inline bool hak__harden_is_left(const void *p, uint32_t class)
 {
     uint64_t mark = *hak__hardened_mark(p, class);
@@ -104,7 +104,7 @@ hak_inline bool hak__harden_is_left(const void *p, uint32_t class)
 
 hak_cold hak_noreturn void hak__harden_written(const void *p, uint32_t class);
 
-/* A free block becomes one of n bytes. The heap is the calling thread's, here and below. */
+/* Turns a free block into one of n bytes. Here and below `heap` is the calling thread's. */
 hak_inline void hak__harden_begin_block(struct hak_heap *heap, void *p, uint32_t class, size_t n)
 {
     if (hak__hardened.zero && hak_unlikely(!hak__is_clear(p, class)))
@@ -115,8 +115,7 @@ hak_inline void hak__harden_begin_block(struct hak_heap *heap, void *p, uint32_t
     hak__quarantine_at_end(heap, before);
 }
 
-/* Whether a block in use begins at p, an address in a slab of the class, as far as its canary says; false also where there
- * are none. */
+/* Whether a block in use begins at p, an address in a slab of the class, as its canary says; false without canaries. */
 hak_inline bool hak__harden_is_block(const void *p, uint32_t class)
 {
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
@@ -125,7 +124,7 @@ hak_inline bool hak__harden_is_block(const void *p, uint32_t class)
         && hak__is_sealed(p, class, &n) && hak__slack_is_whole(p, n, hak__hardened.room[class] - HAK_SEAL);
 }
 
-/* The mark takes the place of the seal: who checks the heap meanwhile finds either. */
+/* Puts the mark where the seal was: a concurrent check of the heap finds one or the other. */
 hak_inline void hak__harden_clear(struct hak_heap *heap, void *p, uint32_t class)
 {
     const void *before = hak__quarantine_at(heap, p);
@@ -137,39 +136,38 @@ hak_inline void hak__harden_clear(struct hak_heap *heap, void *p, uint32_t class
 
 /* --- whole calls ------------------------------------------------------------------------------------------------------- */
 
-/* The smallest class with room for n bytes whose blocks all lie at multiples of `align`; HAK_CLASSES if there is none. */
+/* The smallest class with room for n bytes whose blocks are all multiples of `align`; HAK_CLASSES if there is none. */
 hak_aside uint32_t hak__harden_class(size_t align, size_t n);
 
-/* A block of n bytes of that class, zeroed if the part zero is on; NULL when the system refuses. Caller holds the heap lock. */
+/* A block of n bytes of that class, zeroed if the option's part zero is on; NULL when the system refuses. Caller holds the heap
+ * lock. */
 hak_aside void *hak__harden_take(struct hak_heap *heap, uint32_t class, size_t n);
 
-/* The bytes asked for of the block in use that begins at p, an address in a hardened span; otherwise ends the program.
- * `why_freed`: what to report of a free one; NULL: a double free. Caller holds no heap lock. */
+/* The bytes asked for of the block in use that begins at p, an address in a hardened span; anything else ends the program.
+ * `why_freed`: the message for a free block; NULL: a double free. Caller holds no heap lock. */
 hak_aside size_t hak__harden_size(const void *p, uint32_t word, const char *function, const char *why_freed);
 
-/* The same of a block that bears a canary; else, for the free that follows to judge, `otherwise`. */
+/* The same for a block with a canary; otherwise `otherwise`, and the following free judges the block. */
 hak_aside size_t hak__harden_asked(const void *p, uint32_t class, size_t otherwise);
 
-/* Whether a block in use begins at p, in a hardened span; nothing is reported. */
+/* Whether a block in use begins at p, in a hardened span; reports nothing. */
 hak_aside bool hak__harden_is_live(const void *p, uint32_t class);
 
-/* A block in use, by hak__harden_size, is freed: cleared, and put into quarantine. The heap is the freeing thread's. */
+/* Frees a block that hak__harden_size found in use: clears it and puts it into quarantine. `heap` is the freeing thread's. */
 hak_aside void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, const char *function);
 
-/* The block in use of `have` bytes becomes one of n where it stands, if it fits and, unless `wasteful`, not half of it is
- * wasted. */
+/* Resizes the block in place from `have` to n bytes, if it fits and, unless `wasteful`, wastes less than half of it. */
 hak_aside bool hak__harden_resize(struct hak_heap *heap, void *p, uint32_t class, size_t have, size_t n, bool wasteful);
 
-/* Huge blocks: the bytes to ask for instead of n; seals; checks and gives n. */
+/* Huge blocks: the bytes to request instead of n; seals; checks and returns n. */
 hak_aside size_t hak__harden_huge_room(size_t n);
 hak_aside void hak__harden_huge_seal(void *p, size_t n);
 hak_aside size_t hak__harden_huge_size(const void *p, const char *function);
-hak_aside bool hak__harden_huge_fit(void *p, size_t have,
-                                    size_t n); /* it has n bytes where it stands, if there is room; it keeps that */
-hak_aside bool hak__harden_huge_unseal(void *p, size_t have); /* before it changes its size; whether it bore a seal */
+hak_aside bool hak__harden_huge_fit(void *p, size_t have, size_t n); /* gives it n bytes in place, if there is room for them */
+hak_aside bool hak__harden_huge_unseal(void *p, size_t have); /* before a resize; returns whether it bore a seal */
 
-/* For the checks of the heap. What is wrong with a block that has been handed out, at this moment, or NULL: it is sealed, or
- * freed and clear; of a huge one. The former looks often, and notes what stays wrong. */
+/* For the heap checks: what is wrong now with a block that was handed out (sealed, or freed and clear), or with a huge one.
+ * hak__harden_check looks repeatedly and notes only what stays wrong. */
 enum hak_wrong { HAK_WRONG_NOTHING, HAK_WRONG_SLACK, HAK_WRONG_SEAL };
 hak_cold bool hak__harden_check(const void *p, uint32_t class);
 hak_cold enum hak_wrong hak__harden_wrong(const void *p, uint32_t class);

@@ -26,7 +26,7 @@ static void *take_place(size_t word)
     uint64_t used = hak_load(&hak__zero_size.in_use[word], HAK_RELAXED);
     while (~used != 0) {
         unsigned bit = hak_ctz64(~used);
-        /* acquire: pairs with the release of the thread that has freed it. */
+        /* acquire: pairs with the release of the thread that freed it. */
         if (!hak_cas_weak(&hak__zero_size.in_use[word], &used, used | 1ull << bit, HAK_ACQUIRE, HAK_RELAXED))
             continue;
         hak_fetch_or(&hak__zero_size.ever_used[word], 1ull << bit, HAK_RELAXED);
@@ -35,7 +35,7 @@ static void *take_place(size_t word)
     return NULL;
 }
 
-/* Each call goes to the next word, so a place that was freed has its turn again after all words had theirs. */
+/* Each call starts at the next word, so a freed address is reused only after all words have had their turn. */
 void *hak__zero_size_malloc(void)
 {
     if (hak__zero_size.range == 0)

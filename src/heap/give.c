@@ -1,16 +1,16 @@
-/* How blocks come back: drained by their owner, collected from what other threads have freed, or ended with their span. Also the
- * search for a free block in the heaps' own state, before a double free is reported: the key in the block's first word may be the
+/* How blocks come back: drained by their owner, collected after other threads have freed them, or ended with their span. Also
+ * searches the heaps' state for a free block before a double free is reported: the key in the block's first word may be the
  * program's own (span/span.h).
  *
- * The search locks one heap at a time, so no batch, slot area or span of it moves. Meanwhile the owner may do what it does without
- * the lock: pop, push, and add to its outbox.
+ * The search locks one heap at a time, so none of its batches, slot areas or spans moves. Meanwhile the owner may do everything
+ * that needs no lock: pop, push, and add to its outbox.
  *
- * Finding a block is proof. A thread that frees a block in use was handed that block, and the hand-over orders the pop of the
- * block, the publication of its bucket or the clearing of its bits before the search. The top of the stack and the count of the
- * bucket are read with acquire, before what lies below them: an older pointer there was overwritten before the top moved over it
- * again. The search skips stale pointers: those above the top, and in the part of a bucket that a sweeper has published.
+ * Finding a block is proof. A thread that frees a block in use was handed that block, and the hand-over orders the block's pop, the
+ * publication of its bucket or the clearing of its bits before the search. The top of the stack and the count of the bucket are
+ * read with acquire, before what lies below them: an older pointer there was overwritten before the top moved over it again. The
+ * search skips stale pointers: those above the top, and in the part of a bucket that a sweeper has published.
  *
- * Not finding it proves nothing: it may be on its way from one heap to another. */
+ * Not finding it proves nothing: the block may be on its way from one heap to another. */
 #include "heap/heap.h"
 
 #include "base/assert.h"
@@ -100,7 +100,7 @@ static hak_noinline void after_give_slow(struct hak_heap *heap, struct hak_span 
     hak__warm_regained(heap, span);
 }
 
-/* A span has got blocks back. */
+/* After a span has got blocks back. */
 hak_inline void after_give(struct hak_heap *heap, struct hak_span *span)
 {
     if (hak_unlikely(hak__span_allocated(span) == 0 || !span->listed))
@@ -118,7 +118,7 @@ static hak_cold void heap_report(enum hak_span_fault fault, const struct hak_spa
     hak__misuse_invalid(function, block, "not the start of a block");
 }
 
-/* Counts blocks that are back in a span; `counter` is the class's drained or collected. */
+/* Counts blocks given back to a span; `counter` is the class's drained or collected. */
 hak_inline void note_given(struct hak_heap *heap, uint32_t class_index, hak_counter *counter, uint32_t count)
 {
     hak_count(counter, count);
@@ -160,8 +160,8 @@ void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, 
     }
 }
 
-/* Counts a single-block span that another thread has ended. The figures are sums over all heaps, so it does not matter whose counters
- * say so: the caller's, or for a thread without a heap the owner's. Caller holds the heap lock. */
+/* Counts a single-block span that another thread has ended. The figures are sums over all heaps, so any heap's counters will do:
+ * the caller's, or for a thread without a heap the owner's. Caller holds the heap lock. */
 static void note_ended(struct hak_heap *heap, uint32_t class, unsigned slabs)
 {
     hak_count(&heap->classes[class].collected, 1);
@@ -180,7 +180,7 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     uint32_t class = hak__owner_class(word);
     if (block != hak__slab_start(slab))
         hak__misuse_invalid(function, block, "not the start of a block");
-    /* Of two threads that free the block at once, the exchange lets one through. acquire: pairs with set_words in span.c. */
+    /* If two threads free the block at once, the exchange lets one through. acquire: pairs with set_words in span.c. */
     if (!hak_cas_strong(&hak__window.map[slab].owner, &word, 0, HAK_ACQUIRE, HAK_RELAXED))
         hak__misuse_double_free(function, block, hak__classes[class].size);
     unsigned slabs = span->slabs;
@@ -197,8 +197,8 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     }
 }
 
-/* A block freed by another thread already bears the key: its owner or a third thread has freed it too, unless the program stored
- * the key itself. */
+/* A block freed by another thread that already bears the key has also been freed by its owner or a third thread, unless the program
+ * stored the key itself. */
 static hak_cold bool is_free_already(const struct hak_span *span, const void *p)
 {
     struct hak_heap *heap = hak__heap_by_id(hak_load(&span->owner, HAK_RELAXED));

@@ -1,7 +1,6 @@
-/* Heaps as a whole: their ids and their memory, and the list of parked ones, whose threads have ended. See heap.h.
+/* Heaps as a whole: ids, memory, and the list of parked heaps, whose threads have ended. See heap.h.
  *
- * The list is a stack with a count of changes, so that a heap which was taken and given back meanwhile is not taken for the one that
- * stood there (ABA). */
+ * The list is a stack with a count of changes, so that a heap taken and put back meanwhile is noticed (ABA). */
 #include "heap/heap.h"
 
 #include "base/assert.h"
@@ -22,8 +21,8 @@ static struct hak_heap *heap_begin(uint32_t id, size_t mapped)
     return heap;
 }
 
-/* The ids of heaps that were given back, a stack like that of the parked ones: pushes << 32 | the id given back last. A
- * word for each id says how many pages it has and which one lies below it; the heap's own memory has gone. */
+/* The ids of heaps that were given back: a stack like that of the parked ones, pushes << 32 | the id given back last. A word per id
+ * holds its number of pages and the next id on the stack; the heap's own memory is gone. */
 enum { ID_BITS = 17 };
 _Static_assert(HAK_HEAPS_MAX == 1u << ID_BITS && HAK_HEAP_STRIDE / 4096 < 1u << (32 - ID_BITS), "an id and a number of pages fit");
 static _Atomic uint64_t given_back;
@@ -34,7 +33,7 @@ static struct hak_heap *heap_again(void)
     uint64_t head = hak_load(&given_back, HAK_ACQUIRE);
     while ((uint32_t)head != 0) {
         uint32_t id = (uint32_t)head, word = hak_load(&hak_load(&given_back_words, HAK_RELAXED)[id], HAK_RELAXED);
-        uint64_t after = head >> 32 << 32 | (word & (HAK_HEAPS_MAX - 1)); /* a push in between makes this fail (ABA) */
+        uint64_t after = head >> 32 << 32 | (word & (HAK_HEAPS_MAX - 1)); /* a push in between makes the exchange fail (ABA) */
         /* acquire: pairs with the release in hak__heap_give_back; the memory is zero. */
         if (hak_cas_weak(&given_back, &head, after, HAK_ACQUIRE, HAK_ACQUIRE))
             return heap_begin(id, (size_t)(word >> ID_BITS) * hak__page_size());
@@ -56,7 +55,7 @@ static void counters_add(hak_counter *to, const hak_counter *from, size_t bytes)
         hak_count(&to[i], hak_counted(&from[i]));
 }
 
-/* The figures are sums over all heaps, so that it does not matter whose counters say so. */
+/* The figures are sums over all heaps, so any heap's counters will do. */
 static void count_for(struct hak_heap *heir, struct hak_heap *heap)
 {
     size_t from = offsetof(struct hak_heap_class, refilled), bytes = sizeof(struct hak_heap_class) - from;
@@ -70,8 +69,8 @@ _Static_assert(sizeof(struct hak_heap_counts) % sizeof(hak_counter) == 0, "all o
 
 static _Atomic(void *) bitmaps_left[HAK_BITMAP_SIZES]; /* by heaps that were given back, by size */
 
-/* Takes all that are left of the size and puts those that are not needed back, unless others have come meanwhile: no single one is
- * popped, so there is no ABA. acquire and release: who left them has done with them. */
+/* Takes all that are left of the size and puts the unneeded ones back, unless others have come meanwhile. It never pops a single
+ * one, so there is no ABA. acquire and release: the heaps that left them no longer use them. */
 static void *bitmaps_take_left(void **head, _Atomic(void *) *left)
 {
     void *memory = hak_load(left, HAK_RELAXED) == NULL ? NULL : hak_exchange(left, NULL, HAK_ACQUIRE), *none = NULL;
@@ -126,7 +125,7 @@ bool hak__heap_give_back(struct hak_heap *heap, struct hak_heap *heir)
     count_for(heir, heap);
     bitmaps_leave(heap);
     hak__lock_note(hak__heap_rank(heap, HAK_OWNER), -1);
-    /* release: who comes by the state afterwards has the lock, and leaves again (hak__enter_foreign). */
+    /* release: a thread that sees the old state may still lock the heap, but then sees this one and leaves (hak__enter_foreign). */
     hak_store(&heap->state, HAK_HEAP_NEW, HAK_RELEASE);
     hak__heap_forget(heap, heap->slots.mapped); /* the lock too */
     uint64_t head = hak_load(&given_back, HAK_RELAXED);
@@ -136,7 +135,7 @@ bool hak__heap_give_back(struct hak_heap *heap, struct hak_heap *heir)
     return true;
 }
 
-/* One that was given back, or a further one with an id below `end`. */
+/* A heap that was given back, or a new one with an id below `end`. */
 static struct hak_heap *heap_new_below(uint32_t end)
 {
     struct hak_heap *again = heap_again();
@@ -181,18 +180,19 @@ static struct hak_heap *first_parked(void)
     while ((uint32_t)head != 0) {
         struct hak_heap *heap = hak__heap_by_id((uint32_t)head);
         uint32_t next = hak_load(&heap->parked_next, HAK_RELAXED);
-        /* acquire: the heap as it was left. release: a thread that finds it gone sees that it is borrowed (hak__heap_take_up). */
+        /* acquire: the heap as it was left. release: a thread that misses it in the list sees that it is borrowed
+         * (hak__heap_take_up). */
         if (hak_cas_weak(&parked, &head, head_with(head, next), HAK_ACQ_REL, HAK_ACQUIRE))
             return heap;
     }
     return NULL;
 }
 
-/* Locks a heap that was taken off the list when so many children had been repaired. False: the heap is not the caller's. In a child that
- * was forked while it waited, the heap was in no list and not locked, so the repair has parked it; or it is lost. */
+/* Locks a heap taken off the list when hak__fork_repairs() was `repairs`. False: the heap is not the caller's. In a child forked
+ * while the caller waited, the heap was in no list and not locked, so the repair has parked it; or it is unusable. */
 static bool park_lock(struct hak_heap *heap, enum hak_heap_user user, uint32_t repairs)
 {
-    if (hak__lock_word_is_mine(&heap->lock)) /* as a sweeper; a child has parked it meanwhile, and lets it be from now on */
+    if (hak__lock_word_is_mine(&heap->lock)) /* as a sweeper; a child has parked the heap meanwhile, so it no longer touches it */
         return false;
     if (hak_unlikely(!hak__lock_word_take(&heap->lock, user, hak__heap_rank(heap, user))))
         return false;
@@ -202,7 +202,7 @@ static bool park_lock(struct hak_heap *heap, enum hak_heap_user user, uint32_t r
     }
     if (hak_likely(!hak__hardened.on || (heap->mode & HAK_MODE_HARDENED) != 0))
         return true;
-    hak__heap_lose(heap); /* opened before the options could be read: it serves no more */
+    hak__heap_lose(heap); /* opened before the options could be read: it serves no more requests */
     return false;
 }
 
@@ -226,8 +226,8 @@ struct hak_heap *hak__heap_unpark(void)
     return heap;
 }
 
-/* Heaps are never unmapped, so reading one that another thread has taken off the list is safe; the walk then ends sooner or goes on
- * elsewhere. */
+/* Heaps are never unmapped, so it is safe to read one that another thread has taken off the list; the walk then ends sooner or goes
+ * on elsewhere. */
 bool hak__heap_any_parked(bool (*wanted)(struct hak_heap *, uint32_t), uint32_t class, unsigned most)
 {
     uint32_t id = (uint32_t)hak_load(&parked, HAK_ACQUIRE);
@@ -248,26 +248,26 @@ void hak__heaps_borrow(bool begin)
         hak_fetch_sub(&borrowers, 1, HAK_RELEASE); /* what was borrowed is parked again */
 }
 
-/* Waits for a borrowed heap, since one heap more would have its own slab of each class for good. Not for long: the borrower may be
- * interrupted. */
+/* Waits for a borrowed heap, since another new heap would have its own slab of each class for good. Not for long: the borrower may
+ * be interrupted. */
 struct hak_heap *hak__heap_take_up(void)
 {
     for (unsigned tries = 0;; tries++) {
         struct hak_heap *heap = hak__heap_unpark();
         if (heap != NULL || tries == BORROW_TRIES)
             return heap;
-        if (hak_load(&borrowers, HAK_ACQUIRE) == 0) /* maybe no more, since just now */
+        if (hak_load(&borrowers, HAK_ACQUIRE) == 0) /* maybe none since just now */
             return hak__heap_unpark();
         hak__yield(tries);
     }
 }
 
-/* The list is made anew: a thread that does not exist here may have had a heap of it in its hands, or been about to put one back. What
- * the calling thread has locked it goes on with: it has interrupted itself to fork. Only a sweeper gives back a heap that has another
- * owner, so that is parked before. */
+/* Makes the list anew: a thread absent here may have held one of its heaps, or been about to put one back. The calling thread keeps
+ * the heaps that it has locked: it has interrupted itself to fork. Only a sweeper gives back a heap that has another owner, so that
+ * one is parked first. */
 void hak__heaps_fork_child(const struct hak_heap *mine, const struct hak_heap *shared)
 {
-    hak_store(&borrowers, 0, HAK_RELAXED); /* their heaps are among those that are parked here */
+    hak_store(&borrowers, 0, HAK_RELAXED); /* the heaps of absent borrowers are among those parked here */
     hak_store(&parked, head_with(hak_load(&parked, HAK_RELAXED), 0), HAK_RELAXED);
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
         struct hak_heap *heap = hak__heap_by_id(id);

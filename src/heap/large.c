@@ -1,9 +1,9 @@
-/* Large blocks in a heap: the SuperSlabs that are assigned to it for them, and their change of size in place. See heap.h.
+/* Large blocks in a heap: the SuperSlabs assigned to it for them, and resizing in place. See heap.h.
  *
- * A heap with many large blocks looks first in the SuperSlabs assigned to it. Other heaps do not see these, so threads that open and
- * end spans all the time do not meet on the words of the same SuperSlabs. An assignment is a preference and gives no rights: any
- * thread may give slabs back, purge them, or claim some before it opens a new SuperSlab (hak__pool_take_assigned).
- * An entry of the list may be out of date; the id in the SuperSlab's entry decides. */
+ * A heap with many large blocks looks first in the SuperSlabs assigned to it. Other heaps skip these, so threads that open and end
+ * spans all the time do not contend for the words of the same SuperSlabs. An assignment is a preference and gives no rights: any
+ * thread may give slabs back, purge them, or claim some before it opens a new SuperSlab (hak__pool_take_assigned). An entry of the
+ * list may be out of date; the id in the SuperSlab's entry decides. */
 #include "heap/heap.h"
 
 #include "arena/mapping.h"
@@ -33,7 +33,7 @@ static void let_go_of(struct hak_heap *heap, unsigned place)
     hak__pool_unassign(super, heap->id);
 }
 
-/* A run of an entry's SuperSlab. An entry out of date leaves the list and gives none. */
+/* A run in an entry's SuperSlab. An entry out of date is removed from the list and gives none. */
 static size_t take_at(struct hak_heap *heap, unsigned place, unsigned count, bool *fresh)
 {
     size_t super = heap->assigned.supers[place];
@@ -49,7 +49,7 @@ static size_t take_at(struct hak_heap *heap, unsigned place, unsigned count, boo
     return hak_run_starts(unused, count) == 0 ? HAK_NO_RUN : hak__pool_take_near(super * HAK_SUPER_SLABS, count, fresh);
 }
 
-/* The first that has a run, so that the last ones empty. */
+/* Takes from the first that has a run, so that the last ones empty. */
 size_t hak__assigned_take(struct hak_heap *heap, unsigned count, bool *fresh)
 {
     hak_assert(count != 0, "a run has slabs");
@@ -70,7 +70,7 @@ static bool is_spare(const struct hak_heap *heap, size_t super)
         && hak__slabs_unused(hak_load(&hak__supers[super].slabs, HAK_RELAXED)) == ~0u;
 }
 
-/* Keeps a few empty ones, so that a thread whose blocks come and go does not open and close SuperSlabs all the time. */
+/* Keeps a few empty SuperSlabs, so that a thread whose blocks come and go does not open and close them all the time. */
 void hak__assigned_emptied(struct hak_heap *heap, size_t slab)
 {
     size_t super = slab / HAK_SUPER_SLABS;
@@ -84,7 +84,7 @@ void hak__assigned_emptied(struct hak_heap *heap, size_t slab)
     hak__pool_unassign(super, heap->id);
 }
 
-/* The fullest has least to offer. */
+/* The fullest SuperSlab has the least to offer. */
 static unsigned worst_place(const struct hak_heap *heap)
 {
     unsigned worst = 0, least = HAK_SUPER_SLABS + 1;
@@ -122,10 +122,10 @@ void hak__assigned_let_go(struct hak_heap *heap)
         let_go_of(heap, 0);
 }
 
-/* What is left of a slab goes back at once if it is worth a call of the system: nobody else can use it. */
+/* The unused part of a slab is returned at once if it is worth a system call: nothing else can use it. */
 enum { REST_LEAST = 16 << 10 };
 
-/* --- change of size ----------------------------------------------------------------------------------------------------- */
+/* --- resizing ----------------------------------------------------------------------------------------------------------- */
 
 /* Writes the owner words of the inner slabs that a single-block span gains or keeps. */
 static void describe_large(struct hak_span *span, uint32_t heap_id, uint32_t class, unsigned slabs)
@@ -141,7 +141,7 @@ static void describe_large(struct hak_span *span, uint32_t heap_id, uint32_t cla
     hak__span_map_places(span);
 }
 
-/* A block that has been cut ends within the last slab that it keeps; the slabs behind are the pool's. */
+/* A shortened block ends within the last slab that it keeps; the slabs behind go to the pool. */
 static void cut_off(const struct hak_span *span, size_t slab, unsigned had)
 {
     size_t end = (size_t)span->slabs << HAK_SLAB_SHIFT, used = hak_align_up(hak__classes[span->class].size, hak__page_size());

@@ -6,10 +6,10 @@
  *   2. queued := 1 (exchange, acq_rel)         b. of each span read the link, then queued := 0 (exchange, acq_rel)
  *   3. if it was 0: push on the stack          c. read and clear the words (acquire)
  *
- * Either 2 comes after b and finds 0, so the span is pushed again; or it comes before b, and b's acquire makes 1
- * visible to c. No bit is left behind. There is no ABA: nobody pops a single element.
- * Descriptors are type-stable, so a publisher that is late between 1 and 2 may queue a span that has ended or changed
- * hands meanwhile; an owner that finds another's span sends it on, or drops it if it has no owner. */
+ * Either 2 comes after b and finds 0, so the span is pushed again; or it comes before b, and b's acquire makes 1 visible to c. No
+ * bit is left behind. There is no ABA: no thread pops a single element.
+ * Descriptors are type-stable, so a publisher that is late between 1 and 2 may queue a span that has ended or changed hands
+ * meanwhile; an owner that finds another heap's span sends it on, or drops it if it has no owner. */
 #include "base/assert.h"
 #include "heap/heap.h"
 
@@ -35,9 +35,9 @@ static void remote_push(struct hak_heap *heap, struct hak_span *span)
     while (!hak_cas_weak(&heap->pending, &head, span, HAK_RELEASE, HAK_RELAXED));
 }
 
-/* Pushes a span on its owner's stack unless it is on one already. A span without an owner has ended, and nothing waits in it. But it
- * may come to life again while its mark is taken back, and a publisher of that life may have relied on the mark; or it was a share's,
- * and the caller knows a newer word of the map than this owner. So the owner is read once more afterwards. */
+/* Pushes a span on its owner's stack unless it is on one already. A span without an owner has ended, and has no frees waiting. But
+ * it may begin anew while its mark is taken back, and a publisher to the new span may have relied on the mark; or it was a share's,
+ * and the caller knows a newer word of the map than this owner. So the owner is read again afterwards. */
 static void remote_queue(struct hak_span *span)
 {
     while (hak_exchange(&span->queued, 1, HAK_ACQ_REL) == 0) {

@@ -11,13 +11,13 @@
 void hak__heap_init(void)
 {
     hak__spans = hak__span_memory();
-    hak__freed_key = hak__os->random() | 1; /* not 0, which every live block starts with; odd, as no pointer is */
+    hak__freed_key = hak__os->random() | 1; /* not 0, with which every live block starts; odd, unlike any pointer */
 }
 
 /* --- the list of spans with blocks to give ------------------------------------------------------------------------ */
 
-/* The head is stored atomically, since other threads check whether there are any (take.c). A span of a draining SuperSlab goes
- * behind the first; there is no pointer to the list's end. */
+/* The head is stored atomically, since other threads check whether there are any (take.c). A span in a draining SuperSlab goes
+ * behind the first one, since the list has no pointer to its end. */
 void hak__heap_list(struct hak_heap *heap, struct hak_span *span)
 {
     hak_assert(span->class < HAK_CLASSES, "a span of a class");
@@ -64,7 +64,7 @@ void hak__heap_unlist_all(struct hak_heap *heap, uint32_t class_index)
 
 /* --- the warm pool ---------------------------------------------------------------------------------------------------- */
 
-/* The rates are 90 % and 95 %. */
+/* RATE_LOW and RATE_HIGH are 90 % and 95 %. */
 enum { FIRST_BUDGET = 3, SPAN_LOOKS = 4, RATE_LOW = 230, RATE_HIGH = 243 };
 
 void hak__warm_join(struct hak_heap *heap, struct hak_span *span)
@@ -88,8 +88,8 @@ void hak__warm_leave(struct hak_heap *heap, struct hak_span *span)
 
 /* --- its budget ------------------------------------------------------------------------------------------------------ */
 
-/* The run of hits that has just ended changes the rate, and the rate the budget: a class that misses often is worth a longer search
- * of its list. */
+/* The run of hits that has just ended changes the rate, and the rate the budget: for a class that misses often, a longer search of
+ * its list pays. */
 static void warm_adapt(struct hak_heap_class *class)
 {
     uint32_t hits = (uint32_t)hak_counted(&class->warm_hits), run = hits - class->warm_hits_then;
@@ -107,8 +107,8 @@ static void warm_adapt(struct hak_heap_class *class)
         class->warm_budget--;
 }
 
-/* A quarter of a batch, or half a span where that is less: less than a whole batch, because a refill that is a little
- * short costs less than a search through several spans (docs/decisions/0005). */
+/* A quarter of a batch, or half a span if that is less. Less than a whole batch, because a refill that is a little short costs less
+ * than a search through several spans (docs/decisions/0005). */
 static uint32_t blocks_needed(uint32_t class_index)
 {
     const struct hak_class *sizes = &hak__classes[class_index];
@@ -136,7 +136,7 @@ bool hak__warm_prefill(struct hak_heap *heap, uint32_t class_index)
         if (span->warm == 0 && span->free_count >= class->warm_need)
             found[count++] = span;
     hak_count(&class->warm_prefilled, count);
-    while (count > 0) /* the first of the list is to be the newest of the pool */
+    while (count > 0) /* the first of the list becomes the newest of the pool */
         hak__warm_join(heap, found[--count]);
     return class->warm_count != 0;
 }
@@ -178,7 +178,7 @@ static void count_begun(struct hak_heap *heap, struct hak_span *span)
         span->account = heap->share.account;
 }
 
-/* Slabs are to become a span, or the slabs of one go: a share's count against its heap's limit. */
+/* Counts slabs that are to become a span, or a span's slabs that go, against the limit of a share's heap. */
 bool hak__span_admit(struct hak_heap *heap, unsigned slabs)
 {
     return hak_likely(!hak__heap_is_share(heap)) || hak__account_take(heap->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
@@ -191,7 +191,7 @@ void hak__span_discount(struct hak_heap *heap, unsigned slabs)
 
 static uint32_t owner_of_spans(const struct hak_heap *heap) { return heap->id | (hak__heap_is_share(heap) ? HAK_SPAN_OWN : 0); }
 
-/* Slabs that could not become a span. */
+/* Gives back slabs that could not become a span. */
 static void give_back(struct hak_heap *heap, size_t slab, unsigned slabs)
 {
     hak__span_discount(heap, slabs);
@@ -220,7 +220,7 @@ static bool harden_span(struct hak_heap *heap, struct hak_span *span)
     return false;
 }
 
-/* A span for a single block; NULL if the system refuses its memory. */
+/* Makes a single-block span; NULL if the system refuses its memory. */
 struct hak_span *hak__heap_begin_single(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs, bool fresh)
 {
     hak_assert(slabs != 0, "a span has slabs");

@@ -1,15 +1,15 @@
-/* Where blocks come from: the warm pool, listed spans, new spans, and for a thread's first blocks the common heaps. Called by cache/,
- * under the heap lock.
+/* Where blocks come from: the warm pool, listed spans, new spans, and for a thread's first blocks the common heaps. Called by
+ * cache/, under the heap lock.
  *
- * A new span's slabs come from the stages of the shared pool, in order, each counted in the heap (hak_heap.counts):
+ * A new span's slabs come from these stages, in order, each counted in the heap (hak_heap.counts):
  *
- *   0    own hint    slabs that were in use before, of the SuperSlab from which this heap last took a single one; for large
- *                    blocks any of those assigned to this heap (large.c)
- *   0.5  own empty   the heap's own span of another class, of which no block is allocated
+ *   0    own hint    used-before slabs of the SuperSlab from which this heap last took a single one; for large blocks, of any
+ *                    SuperSlab assigned to this heap (large.c)
+ *   0.5  own empty   the heap's own span of another class, without allocated blocks
  *   1    adopted     spans with free blocks of heaps whose threads have ended (lock-free)
- *   2    claimed     unused slabs of any SuperSlab, its last one first (lock-free); also after what waits for some idle
- *                    heaps has been collected
- *   3    locked      a new SuperSlab: a free one of the arena, or a new one
+ *   2    claimed     unused slabs of any SuperSlab, its last one first (lock-free); tried again after the frees that wait for some
+ *                    idle heaps have been collected
+ *   3    locked      a new SuperSlab: a free one of the arena, or newly mapped
  *
  * The first three touch no page that was not in use before. */
 #include "heap/heap.h"
@@ -25,25 +25,25 @@
 /* A class's first spans are short (docs/decisions/0040, 0059). */
 enum { SHORT_SPANS = 3 };
 
-/* Heaps that are looked at before a SuperSlab is opened, so that it costs the same with ten thousand threads (docs/decisions/0079). */
+/* Heaps visited before a SuperSlab is opened, so that this costs the same with ten thousand threads (docs/decisions/0079). */
 enum { HEAPS_SWEPT = 64 };
 
 /* --- adoption: spans of heaps whose threads have ended --------------------------------------------------------------------
  *
- * The adopter first takes the parked heap off the list, so nobody else can adopt from it; locks it, because a sweeper may have; and
- * parks it again afterwards. Rewriting the owner words is then safe: no thread matches the old tag any more, and only the adopter
- * matches the new one. A thread that has read the old word frees as a stranger,
- * which is right for either owner; a span that it queues on the former owner's stack is sent on (remote.c). */
+ * The adopter first takes the parked heap off the list, so that no other thread can adopt from it; locks it, because a sweeper may
+ * hold it; and parks it again afterwards. Rewriting the owner words is then safe: no thread matches the old tag any more, and only
+ * the adopter matches the new one. A thread that has read the old word frees as a foreign thread, which is right for either owner;
+ * a span that it queues on the former owner's stack is sent on (remote.c). */
 
 enum { HEAPS_PER_CALL = 4 };
 
-/* Whether the heap may be worth locking: a guess without the lock. */
+/* Guesses without the lock whether the heap is worth locking. */
 static bool sources_promising(struct hak_heap *heap, uint32_t class)
 {
     return hak_peek(&heap->classes[class].spans) != NULL || hak_load(&heap->pending, HAK_RELAXED) != NULL;
 }
 
-/* The few blocks that the thread left for the next one move with their spans. */
+/* The few blocks that the ended thread left for its successor move with their spans. */
 static void give_what_is_left(struct hak_heap *heap, uint32_t index)
 {
     struct hak_bin *bin = hak__heap_bin(heap, index);
@@ -54,8 +54,8 @@ static void give_what_is_left(struct hak_heap *heap, uint32_t index)
     hak_owner_store(&bin->top, bottom);
 }
 
-/* A heap that a forked child has parked is as the fork found it: blocks in its bin may lie in the adopted spans, and are drained as
- * another heap's from then on. */
+/* A heap that a forked child has parked is as the fork found it: blocks in its bin may lie in the adopted spans, and are then
+ * drained as another heap's. */
 static bool caches_blocks(struct hak_heap *heap, uint32_t index)
 {
     return hak__heap_bin(heap, index)->top != heap->classes[index].bottom;
@@ -102,14 +102,14 @@ static size_t own_hint(struct hak_heap *heap, unsigned count, bool *fresh)
 {
     if (heap->sources.home == 0)
         return HAK_NO_RUN;
-    /* A look beforehand: the claim itself takes unused slabs of either kind, if another thread was faster. */
+    /* Looks beforehand, because the claim itself takes unused slabs of either kind if another thread was faster. */
     uint64_t word = hak_load(&hak__supers[(heap->sources.home - 1) / HAK_SUPER_SLABS].slabs, HAK_RELAXED);
     if (hak_run_starts(hak__slabs_unused(word) & hak__slabs_dirty(word), count) == 0)
         return HAK_NO_RUN;
     return hak__pool_take_near(heap->sources.home - 1, count, fresh);
 }
 
-/* A class keeps its last span when that empties (heap.c). */
+/* A class keeps its last span when that empties (give.c). */
 static size_t own_empty(struct hak_heap *heap, unsigned count)
 {
     for (uint64_t idle = heap->sources.idle_classes; idle != 0; idle &= idle - 1) {
@@ -126,7 +126,7 @@ static size_t own_empty(struct hak_heap *heap, unsigned count)
     return HAK_NO_RUN;
 }
 
-/* How many slabs a new span of the class gets. The first ones are short: of most sizes above 16 KiB a thread uses only a few
+/* The number of slabs for a new span of the class. The first spans are short: for most sizes above 16 KiB a thread uses only a few
  * blocks at a time, and the rest of a full span would lie idle. */
 static unsigned wanted_slabs(const struct hak_heap *heap, uint32_t class_index)
 {
@@ -134,8 +134,8 @@ static unsigned wanted_slabs(const struct hak_heap *heap, uint32_t class_index)
     return few ? hak__class_short_slabs(class_index) : hak__classes[class_index].slabs;
 }
 
-/* If a full span of large blocks has several, a run for just one serves too: such runs fill the ends of SuperSlabs that full spans
- * leave over. */
+/* If a full span of large blocks has several, a run for a single block serves too: such runs fill the ends of SuperSlabs that full
+ * spans leave over. */
 static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
 {
     unsigned full = wanted_slabs(heap, class_index), single = hak__class_single_slabs(class_index);
@@ -162,8 +162,8 @@ static size_t sources_claimed(struct hak_heap *heap, uint32_t class_index, unsig
     return slab != HAK_NO_RUN ? slab : hak__pool_take_assigned(*count, false, fresh);
 }
 
-/* Slabs that are not resident make the process grow like a new SuperSlab, while others are resident and unused, but too short or out
- * of sight. */
+/* Trims after a SuperSlab's worth of non-resident slabs, which make the process grow like a new SuperSlab, while resident ones are
+ * unused because their runs are too short or out of sight. */
 static void grown_by(struct hak_heap *heap, unsigned count)
 {
     heap->sources.clean_slabs += count;
@@ -191,14 +191,14 @@ static size_t sources_locked(struct hak_heap *heap, unsigned count, bool large, 
     return hak__pool_take(count, fresh);
 }
 
-/* A single-block span ends with its block, so there is none to adopt; and a share must not take others' blocks with it when its
- * heap ends. */
+/* A single-block span ends with its block, so there is none to adopt; and a share must not adopt blocks, which would end with its
+ * user heap. */
 static bool may_adopt(const struct hak_heap *heap, uint32_t class_index)
 {
     return (hak__classes[class_index].blocks > 1 || hak__hardened.on) && !hak__heap_is_share(heap);
 }
 
-/* Finds slabs for a span of the class, `count` of them, and says which stage they come from. */
+/* Finds slabs for a span of the class; stores their number and the stage from which they come. */
 static size_t search_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
 {
     bool large = class_index >= HAK_CLASS_FIRST_LARGE;
@@ -229,7 +229,7 @@ static size_t search_slabs(struct hak_heap *heap, uint32_t class_index, unsigned
     return slab;
 }
 
-/* The same within the limit of a share's heap. The slabs that are counted beforehand are the most that there can be. */
+/* The same within the limit of a share's user heap. Counts the largest possible number of slabs beforehand. */
 static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
 {
     unsigned most = wanted_slabs(heap, class_index);
@@ -259,7 +259,7 @@ struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class_index)
     }
     if (slab == HAK_NO_RUN)
         return NULL;
-    if (count == 1) /* single slabs gather here, so that long runs stay whole elsewhere */
+    if (count == 1) /* single slabs gather here, so that long runs elsewhere stay whole */
         heap->sources.home = slab + 1;
     hak_count(&heap->counts.runs_claimed, stage == HAK_STAGE_OWN_HINT || stage == HAK_STAGE_CLAIMED);
     struct hak_span *span = hak__heap_begin_span(heap, class_index, slab, count, fresh);
@@ -267,7 +267,7 @@ struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class_index)
     return span;
 }
 
-/* A span of large blocks in a run of a SuperSlab assigned to the heap: listed unless it is for one block; or NULL. */
+/* A span of large blocks in a SuperSlab assigned to the heap, listed unless it is for one block; or NULL. */
 static struct hak_span *assigned_span(struct hak_heap *heap, uint32_t class_index)
 {
     unsigned count = wanted_slabs(heap, class_index), single = hak__class_single_slabs(class_index);
@@ -291,7 +291,7 @@ static struct hak_span *assigned_span(struct hak_heap *heap, uint32_t class_inde
     return span;
 }
 
-/* A block of a class of single-block spans, which are never listed; NULL when the system refuses. */
+/* A block of a class of single-block spans, which are never listed; NULL if the system refuses. */
 static void *new_single(struct hak_heap *heap, uint32_t class_index)
 {
     unsigned count;
@@ -315,7 +315,7 @@ hak_inline void note_taken(struct hak_heap *heap, uint32_t class_index, uint32_t
     hak__heap_idle_less(heap, count * (size_t)hak__classes[class_index].size);
 }
 
-/* Takes from a span down to out[0]; false if no other span should be asked, because the frontier moves one page per miss. */
+/* Takes from a span down to out[0]. False: ask no other span, because the frontier moves one page per miss. */
 hak_inline bool take_from(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want, uint32_t *got)
 {
     bool hardened = span->keys == HAK_SPAN_HARDENED;
@@ -358,8 +358,8 @@ static hak_noinline uint32_t take_missed(struct hak_heap *heap, uint32_t class_i
     return take_listed(heap, class_index, out, want);
 }
 
-/* The span that serves a refill without a search, or NULL. Freed blocks come before fresh ones: a refill that would move
- * a frontier first takes in what others have freed. */
+/* The span that serves a refill without a search, or NULL. Freed blocks come before fresh ones: a refill that would move a frontier
+ * first collects other threads' frees. */
 hak_inline struct hak_span *warm_span(struct hak_heap *heap, uint32_t class_index)
 {
     const struct hak_heap_class *class = &heap->classes[class_index];
@@ -382,7 +382,7 @@ static uint32_t take_single(struct hak_heap *heap, uint32_t class_index, void **
     return 1;
 }
 
-/* No memory to move a span's frontier: takes freed blocks of other spans, or has an empty span give up its memory. */
+/* If there is no memory to move a span's frontier: takes freed blocks of other spans, or makes an empty span give up its memory. */
 static hak_cold uint32_t take_scarce(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
     for (struct hak_span *span = heap->classes[class_index].spans; span != NULL; span = span->next) {
@@ -405,7 +405,7 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out,
     hak_assert(class_index < HAK_CLASSES && want != 0, "blocks of a class");
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_heap_class *class = &heap->classes[class_index];
-    if (hak__classes[class_index].blocks == 1 && class->spans == NULL) /* one is listed if it was not fresh enough for calloc */
+    if (hak__classes[class_index].blocks == 1 && class->spans == NULL) /* a span is listed if it was not fresh enough for calloc */
         return take_single(heap, class_index, out);
     struct hak_span *span = warm_span(heap, class_index);
     uint32_t got = span != NULL ? take_warm(heap, span, out, want) : take_missed(heap, class_index, out, want);
@@ -462,20 +462,20 @@ void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class_index)
 /* --- common heaps ------------------------------------------------------------------------------------------------------
  *
  * The common heaps belong to no thread. They serve the first blocks of small classes to the threads of a process that has many:
- * otherwise a thread that uses little would have a page of its own for each class. What such a thread frees beyond a block or two
- * returns at once, for any other's next request (cache/outbox.c). Once a class has taken FIRST_BLOCKS, the thread's own spans serve
+ * otherwise a thread that uses little would need a page for each class. Blocks that such a thread frees, beyond one or two, return
+ * at once, for any other thread's next request (cache/outbox.c). Once a class has taken FIRST_BLOCKS, the thread's own spans serve
  * it.
  *
- * A thread locks one as a sweeper and never waits: it tries a few, then uses its own spans. There are several because a thread may
- * be interrupted for long while it holds one. A forked child treats them as heaps of threads that do not exist. */
+ * A thread locks a common heap as a sweeper and never waits: it tries a few, then uses its own spans. There are several because a
+ * thread may be interrupted for long while it holds one. A forked child treats them as heaps of threads that do not exist. */
 
-/* The blocks of a class that a thread gets from here; the bytes that one request takes. */
+/* FIRST_BLOCKS: the blocks of a class that a thread gets from here. TAKEN_BYTES: the bytes that one request takes. */
 enum { FIRST_BLOCKS = 16, TAKEN_BYTES = 512 };
 
-/* Smaller ones lie several to a cache line; of larger ones hardly two share a page. */
+/* Several smaller blocks share a cache line; larger ones hardly ever share a page. */
 enum { COMMON_LEAST = 64, COMMON_MOST = 2048 };
 
-/* One common heap for so many heaps; how many of them a thread tries. */
+/* HEAPS_EACH: the number of heaps for each common heap. COMMON_TRIES: how many of them a thread tries. */
 enum { COMMON_MAX = 32, HEAPS_EACH = 16, COMMON_TRIES = 8 };
 
 static _Atomic uint32_t commons[COMMON_MAX]; /* ids */
@@ -528,7 +528,7 @@ uint32_t hak__common_take(struct hak_heap *heap, uint32_t class_index, void **ou
         return 0;
     uint32_t want = (uint32_t)hak_max(1, TAKEN_BYTES / hak__classes[class_index].size);
     want = (uint32_t)hak_min(want, class->capacity);
-    heap->foreign[class_index] = true; /* before the blocks can be seen: a child forked in between has to know */
+    heap->foreign[class_index] = true; /* before the blocks become visible: a child forked in between has to know */
     uint32_t got = hak__heap_take(source, class_index, out, (uint32_t)hak_min(want, class->common_left));
     hak__heap_unlock(source);
     class->common_left = (uint8_t)(class->common_left - got);

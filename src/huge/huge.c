@@ -1,8 +1,8 @@
-/* Huge blocks. Behind each there is a guard: the run's next page and all behind it are unmapped; or a tail, pages that nobody uses
- * (arena/retained.h). For a block of whole SuperSlabs the run is one SuperSlab of addresses longer. No guard is a page inside of a
- * mapping: mlockall(2) gives up a mapping at the first page that faults (docs/decisions/0066). Run = supers_of(bytes + guard). The first
- * slab's owner word names the reserved huge owner; the exchange of that word decides which of two racing frees is the
- * second. Everything else about a block is in its first SuperSlab's descriptor. */
+/* Huge blocks. A guard follows each: the run's next page and all behind it are unmapped; or a tail, unused pages
+ * (arena/retained.h). For a block of whole SuperSlabs the run is one SuperSlab of addresses longer. No guard is a page inside a
+ * mapping: mlockall(2) gives up a mapping at the first page that faults (docs/decisions/0066). Run = supers_of(bytes + guard).
+ * The first slab's owner word names the reserved huge owner; exchanging it decides which of two racing frees is the second. All
+ * other state of a block is in its first SuperSlab's descriptor. */
 #include "huge/huge.h"
 
 #include <string.h>
@@ -28,13 +28,13 @@ static size_t supers_of(size_t bytes) { return hak_div_up(bytes, HAK_SUPER_SIZE)
 
 /* --- guards ---------------------------------------------------------------------------------------------------------- */
 
-/* The bytes of the guard behind a new block. Each guard begins a mapping. */
+/* The bytes of the guard behind a new block. Each guard starts a mapping. */
 static size_t room_for_guard(void) { return hak__limit_was_crowded() ? 0 : hak__page_size(); }
 
 static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak__supers[first].guard); }
 
-/* The `room` bytes behind the block are a page in a run that ends with them. If it is not to be
- * unmapped, has a tail in its place (never in hardened mode), or can't be, there is no guard. */
+/* The `room` bytes behind the block are the last page of its run. There is no guard if that page is to stay mapped, has a tail
+ * instead (never in hardened mode), or cannot be unmapped. */
 static void begin_guard(size_t first, size_t bytes, size_t room)
 {
     if (!hak__supers_shorten(first, supers_of(bytes + room), bytes, !hak__hardened.on)) {
@@ -62,7 +62,8 @@ static size_t take_run(size_t n, size_t room, size_t step, bool *zero)
     return hak__supers_take(supers_of(n + room), step, n, HAK_SUPER_HUGE, zero);
 }
 
-/* Fills a new block whose content does not matter with pages of emptied SuperSlabs. False: the block was lost, and has gone back. */
+/* Fills a new block, whose content does not matter, with pages of emptied SuperSlabs. False: the block was lost and has been
+ * returned. */
 static bool fill_run(size_t first, size_t n, size_t room)
 {
     if (hak__supers_fill(first, n))
@@ -72,14 +73,14 @@ static bool fill_run(size_t first, size_t n, size_t room)
     return false;
 }
 
-/* The bytes of the run's i-th SuperSlab that are the block's and may hold old data. */
+/* The block's bytes in the run's i-th SuperSlab that may hold old data. */
 static size_t old_bytes(size_t first, size_t i, size_t n)
 {
     return hak_min(hak__supers[first + i].dirty, n - (i << HAK_SUPER_SHIFT));
 }
 
-/* Clears a new block of which only a part may hold old data, so that the caller does not touch the pages that are zero already.
- * False: all of it may, and the caller clears it when it knows how much is wanted. */
+/* Clears the old part of a new block, so that the caller does not touch pages that are zero already. False: all of it may be
+ * old, and the caller clears it once it knows how much is wanted. */
 static bool clear_part(size_t first, size_t n)
 {
     size_t old = 0, count = supers_of(n);
@@ -98,7 +99,7 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero)
         return NULL;
     size_t step = hak_max(1, align >> HAK_SUPER_SHIFT), room = room_for_guard();
     size_t first = take_run(n, room, step, &fresh);
-    if (first == HAK_NO_SUPER && room != 0) { /* the last bytes that may be mapped are the program's */
+    if (first == HAK_NO_SUPER && room != 0) { /* the last mappable bytes are the program's */
         room = 0;
         first = take_run(n, room, step, &fresh);
     }
@@ -135,8 +136,8 @@ size_t hak__huge_usable(const void *p)
     return first == HAK_NO_SUPER ? 0 : hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
 }
 
-/* Hardened mode: a freed block is unmapped at once, and its addresses wait until as many others have been freed. They are
- * the first SuperSlab's number above RUN_BITS bits for how many there are; what comes out is that of an earlier one, or 0. */
+/* Hardened mode: a freed block is unmapped at once, and its addresses wait until WAITING_RUNS others have been freed. A word
+ * holds the first SuperSlab's number above RUN_BITS bits for their count; the exchange returns an earlier one, or 0. */
 enum { WAITING_RUNS = 32, RUN_BITS = 24 };
 _Static_assert(HAK_WINDOW_SUPERS < 1ull << RUN_BITS, "a number of SuperSlabs fits");
 
@@ -148,7 +149,7 @@ static void huge_retire(size_t *first, size_t *run)
     if (hak__hardened.quarantine == 0)
         return;
     uint64_t mine = (uint64_t)*first << RUN_BITS | *run;
-    /* acq_rel: what is taken out has been put in by another thread, which was done with it. */
+    /* acq_rel: another thread put in the word taken out, and was done with its run. */
     uint64_t other = hak_exchange(&waiting[hak_fetch_add(&turn, 1, HAK_RELAXED) % WAITING_RUNS], mine, HAK_ACQ_REL);
     *first = other >> RUN_BITS;
     *run = other & ((1u << RUN_BITS) - 1);
@@ -180,7 +181,7 @@ void hak__huge_free(void *p, const char *function)
         hak__supers_give(first, run);
 }
 
-/* --- runs that wait ------------------------------------------------------------------------------------------------- */
+/* --- waiting runs --------------------------------------------------------------------------------------------------- */
 
 static hak_noinline void count_without_heap(_Atomic uint64_t *count, size_t bytes)
 {
@@ -210,7 +211,7 @@ static void count_given(struct hak_heap *heap, size_t bytes)
     hak__heap_idle_more(heap, bytes);
 }
 
-/* The block that begins the run is as it was: its guard, its size, and that it bears no seal. */
+/* The block that begins the run is unchanged: its guard, its size, its missing seal. */
 void *hak__huge_alloc_quickly(struct hak_heap *heap, size_t n)
 {
     size_t bytes, first = hak__waiting_take(hak__waiting_line(heap->id), n, &bytes);
@@ -234,12 +235,12 @@ bool hak__huge_free_quickly(struct hak_heap *heap, void *p)
     if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) != hak__owner_huge())
         hak__misuse_double_free("free", p, bytes);
     count_given(heap, bytes);
-    if (hak_unlikely(!hak__waiting_put(word, first, bytes))) /* another thread with the same line was quicker */
+    if (hak_unlikely(!hak__waiting_put(word, first, bytes))) /* another thread with the same line came first */
         give_run(first, bytes);
     return true;
 }
 
-/* --- change of size ----------------------------------------------------------------------------------------------------- */
+/* --- resizing ----------------------------------------------------------------------------------------------------------- */
 
 static void account_resize(size_t first, size_t before, size_t after)
 {
@@ -259,8 +260,7 @@ static void huge_shrink(size_t first, size_t before, size_t after, size_t run)
     begin_guard(first, after, room);
 }
 
-/* Moves the pages of a run to one that is long enough. The target is mapped first, so that nobody
- * else's mapping is replaced. */
+/* Moves the pages to a run that is long enough. Maps the target first, so that no foreign mapping is replaced. */
 static void *huge_move(size_t first, size_t before, size_t after, size_t run)
 {
     bool zero;
@@ -284,16 +284,16 @@ static void *huge_move(size_t first, size_t before, size_t after, size_t run)
     return hak__super_start(to);
 }
 
-/* Puts the guard behind the block again, whether or not it has grown. */
+/* Restores the guard behind the block, whether or not it has grown. */
 static void *grow_run(size_t first, size_t before, size_t n, size_t run)
 {
     size_t room = room_for_guard(), roomy = hak__ahead_counts() ? n : n + n / 8;
-    /* A block that grows will probably grow again: map an eighth more, and touch no page of it. */
+    /* A block that grows will probably grow again: map an eighth more and touch no page of it. */
     if (round_to_pages(&roomy) && hak__supers_extend(first, run, supers_of(roomy + room), roomy)) {
         n = roomy;
     } else if (!hak__supers_extend(first, run, hak_max(run, supers_of(n + room)), n)) {
         void *q = huge_move(first, before, n, run);
-        if (q == NULL) /* a part of what it would have had may be mapped */
+        if (q == NULL) /* a part of the intended run may be mapped */
             begin_guard(first, before, hak__supers[first].guard);
         return q;
     }

@@ -1,9 +1,9 @@
-/* The C library's functions that change a process's credentials. The kernel has credentials by thread; the C library has each
- * of its threads change its own, and does not know of the background thread, which would keep the old ones: an attacker
- * who can write this process's memory could get back through it what the process has given up. So there is none while these run, and
- * the next one begins with the new credentials.
+/* The C library's functions that change a process's credentials. The kernel keeps credentials per thread; the C library has each
+ * of its threads change its own, and does not know the background thread, which would keep the old ones: an attacker who can
+ * write to this process's memory could regain through it the rights that the process gave up. So the thread is stopped while
+ * these functions run, and the next one starts with the new credentials.
  *
- * In libhakmem.so alone, like all of this folder: what is behind the names is found at run time, which takes a dynamic
+ * Part of libhakmem.so only, like this whole folder: the functions behind the names are found at run time, which takes a dynamic
  * linker. */
 #if HAK_OVERRIDE
 
@@ -17,7 +17,7 @@
 
 const bool hak__background_sees_credentials = true;
 
-/* Every process pays for looking a name up only when it calls it. errno is what the C library's function leaves. */
+/* Looks a name up only on its first call, so other processes pay nothing. errno is as the C library's function leaves it. */
 #define CREDENTIALS(name, params, args) \
     hak_export hak_cold int name params \
     { \

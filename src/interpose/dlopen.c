@@ -1,12 +1,12 @@
-/* dlopen and dlmopen without RTLD_DEEPBIND, where the program's malloc is this library's. A library that is opened with that
- * flag looks for every name first in itself and in what it needs: it finds the C library's malloc and free, and hands to that
- * free blocks that the program has from here, which ends in a crash. Without the flag it finds the program's.
+/* dlopen and dlmopen without RTLD_DEEPBIND, where this library is the program's malloc. A library opened with that flag looks
+ * for every name first in itself and its dependencies: it finds the C library's malloc and free, and passes to that free blocks
+ * that the program got from here, which ends in a crash. Without the flag it finds the program's.
  *
- * The C library goes by the RUNPATH, $ORIGIN and namespace of its caller, which it tells by the return address. Therefore both
- * end in a jump to the next dlopen, which golden.test_deepbind looks for in their code; where it has not been looked for, on other
- * processors, dlopen stays the C library's.
+ * The C library derives RUNPATH, $ORIGIN and namespace from its caller's return address, so both functions end in a jump to the
+ * next dlopen; golden.test_deepbind looks for the jump in their code. On processors where the test does not look for it, dlopen
+ * stays the C library's.
  *
- * Part of libhakmem.so alone: a program with the archive in it may be fully static, and has its own dlopen then. */
+ * Part of libhakmem.so only: a program with the archive in it may be fully static, and has its own dlopen then. */
 #include <dlfcn.h>
 
 #if HAK_OVERRIDE && defined(RTLD_DEEPBIND) && (defined(__x86_64__) || defined(__aarch64__))
@@ -21,7 +21,7 @@ static _Atomic uintptr_t next_dlopen, next_dlmopen;
 
 static hak_aside uintptr_t next_function(_Atomic uintptr_t *known, const char *name)
 {
-    uintptr_t next = hak_load(known, HAK_RELAXED); /* relaxed: it says nothing of other memory */
+    uintptr_t next = hak_load(known, HAK_RELAXED); /* relaxed: it guards no other memory */
     if (next == 0) {
         next = (uintptr_t)dlsym(RTLD_NEXT, name);
         if (next == 0)
@@ -33,9 +33,9 @@ static hak_aside uintptr_t next_function(_Atomic uintptr_t *known, const char *n
 
 static hak_aside int allowed_mode(Lmid_t space, int mode)
 {
-    if ((mode & RTLD_DEEPBIND) == 0 || space != LM_ID_BASE) /* other namespaces have a malloc of their own */
+    if ((mode & RTLD_DEEPBIND) == 0 || space != LM_ID_BASE) /* other namespaces have their own malloc */
         return mode;
-    (void)hak__start(); /* options are read then */
+    (void)hak__start(); /* reads the options */
     return hak__option(HAK_OPTION_keep_deepbind) == 0 && hak__is_programs_malloc() ? mode & ~RTLD_DEEPBIND : mode;
 }
 

@@ -1,10 +1,10 @@
-/* prctl(2), for what it says about filters of system calls (seccomp): who installs one either does it by this function, or
- * has to promise by it beforehand to gain no privileges. Many filters end the process at a call that they do not know; all
- * know those for memory that malloc implementations make, hardly one knows mincore, which only this library makes of its
- * own accord. So it asks nothing from then on (hak__os_filter_comes), also in the children.
+/* prctl(2), for its news of system call filters (seccomp): a program installs a filter with this function, or first has to use
+ * it to promise not to gain privileges. Many filters end the process at an unknown call; all know the memory calls of malloc
+ * implementations, but hardly any knows mincore, which only this library makes of its own accord. So it makes no more of them
+ * from then on (hak__os_filter_comes), nor do the process's children.
  *
- * The C library's function does nothing but the call, so that nothing is looked up: this works in a handler of a signal
- * and after vfork. In a child of vfork it is the parent, too, that asks nothing any more. */
+ * The C library's function only makes the system call, so this one looks nothing up, and works in a signal handler and after
+ * vfork. After a call in a vfork child the parent stops asking too. */
 #if HAK_OVERRIDE
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* What several kinds have in common: those of blocks of spans, and those of huge blocks. See kind.h. */
+/* What several kinds share: those of blocks of spans, and those of huge blocks. */
 #include "arena/arena.h"
 #include "arena/window.h"
 #include "base/assert.h"
@@ -95,7 +95,7 @@ static bool crash_among(void *const *from, void *const *to, const void *block)
     return false;
 }
 
-/* Whether a heap has the block in its bin, outbox or quarantine: freed, and not yet given back to its span. */
+/* Whether a heap has the block in its bin, outbox or quarantine: freed, and not yet returned to its span. */
 static bool crash_holds(struct hak_heap *heap, uint32_t class, const void *block)
 {
     void **bottom = heap->classes[class].bottom;
@@ -179,7 +179,7 @@ static size_t huge_start(size_t super)
     return super;
 }
 
-/* What lies behind may have been meant for a huge block, but not where a freed one waits (arena/recycled.h). */
+/* An access behind a huge block may have been meant for it, but not where a freed one waits (arena/recycled.h). */
 size_t hak__huge_first(size_t super)
 {
     bool inside = super < hak__arena_top();

@@ -1,12 +1,12 @@
-/* Crash report (HAKMEM_CRASH_REPORT=1): on SIGSEGV, SIGBUS and SIGABRT one line on stderr says what the faulting address
- * is to the allocator; then the signal proceeds as it would have without us. Everything is read without a lock, because the thread
- * that crashed may hold one: a report may be of a state between two others, but it only reads memory that stays mapped
- * (descriptors, bins and bitmaps are never unmapped) and calls nothing but write(2) and what restores the signal. Called by init.c.
+/* Crash report (HAKMEM_CRASH_REPORT=1): on SIGSEGV, SIGBUS and SIGABRT one line on stderr says what the faulting address is to
+ * the allocator; then the signal proceeds as without the library. Everything is read without a lock, because the crashed thread
+ * may hold one: a report may show a state between two others, but reads only memory that stays mapped (descriptors, bins and
+ * bitmaps are never unmapped) and calls only write(2) and what restores the signal. Called by init.c.
  *
- * The handlers run on the alternative stack where the program has one, and need about 1 KiB. A fault is not passed on but
- * repeated: with the former disposition in place the handler returns, the instruction faults again, and a core dump or
- * the program's own handler sees exactly what it would have seen. A signal that was sent (abort, kill) is sent again to
- * the thread. Each signal is therefore reported once. */
+ * The handlers run on the alternative stack where the program has one, and need about 1 KiB. A fault is repeated, not passed on:
+ * the handler restores the former disposition and returns, the instruction faults again, and a core dump or the program's own
+ * handler sees exactly what it would have seen. A signal that was sent (abort, kill) is sent again to the thread. So each signal
+ * is reported once. */
 #include <errno.h>
 #include <signal.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ static const struct crash_signal {
 
 static hak_rare_data struct sigaction former_actions[SIGNALS];
 
-/* In the modes in which reports have stacks. */
+/* For modes whose reports have stacks. */
 static void tell_stacks(int number, const siginfo_t *info, const void *context)
 {
     if (hak__misuse_more == NULL || number == SIGABRT || info->si_code <= 0 || info->si_code == SI_KERNEL)
@@ -40,7 +40,7 @@ static void tell_stacks(int number, const siginfo_t *info, const void *context)
 
 /* --- signals ------------------------------------------------------------------------------------------------------ */
 
-/* A fault of the thread's own, which happens again when the handler returns; si_code is positive for those. */
+/* A fault of this thread, which recurs when the handler returns; its si_code is positive. */
 static bool is_fault(int number, const siginfo_t *info) { return number != SIGABRT && info->si_code > 0; }
 
 static void report_crash(const char *name, int number, const siginfo_t *info)

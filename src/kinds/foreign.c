@@ -1,9 +1,8 @@
-/* Blocks of the program's own malloc, in a process that has loaded this library late: libraries that are bound to this one's names
- * may pass it blocks of the malloc that was there before, and get them freed there. In a process whose malloc is this library's, a
- * pointer from elsewhere is misuse. See kind.h.
+/* Blocks of the program's own malloc, in a process that loaded this library late: libraries bound to this one's names may pass
+ * it blocks of the earlier malloc to free. Where this library is the process's malloc, a foreign pointer is misuse.
  *
- * The program's malloc is the first in the order of loading. What is loaded first stays, so its functions are looked up
- * once. The build without malloc's names is no program's malloc, and takes no part in this. */
+ * The program's malloc is the first in load order. It stays loaded, so its functions are looked up once. The build without
+ * malloc's names is no program's malloc, and takes no part in this. */
 #include "arena/arena.h"
 #include "arena/owner.h"
 #include "hakmem.h"
@@ -16,7 +15,7 @@ static _Atomic uintptr_t others_free, others_realloc, others_usable;
 
 bool hak__is_programs_malloc(void)
 {
-    uint32_t known = hak_load(&programs_malloc, HAK_RELAXED); /* relaxed: it says nothing of other memory */
+    uint32_t known = hak_load(&programs_malloc, HAK_RELAXED); /* relaxed: it guards no other memory */
     if (known != MALLOC_UNKNOWN)
         return known == MALLOC_OURS;
     const void *c_library = HAK_OVERRIDE ? hak__loaded_first("__libc_start_main") : NULL;
@@ -26,7 +25,7 @@ bool hak__is_programs_malloc(void)
     return ours;
 }
 
-/* Asked before the loader, whose lock a forked child may find held for ever. */
+/* Checked before asking the loader, whose lock a forked child may find held for ever. */
 static bool others_may_have(const void *p)
 {
     size_t super = ((uintptr_t)p - hak__window.base) >> HAK_SUPER_SHIFT;
@@ -37,7 +36,7 @@ static bool foreign_has(const void *p) { return p != NULL && others_may_have(p) 
 
 static uintptr_t others_function(_Atomic uintptr_t *known, const char *name)
 {
-    uintptr_t function = hak_load(known, HAK_RELAXED); /* relaxed: it says nothing of other memory */
+    uintptr_t function = hak_load(known, HAK_RELAXED); /* relaxed: it guards no other memory */
     if (function == 0) {
         function = (uintptr_t)hak__loaded_first(name);
         hak_store(known, function, HAK_RELAXED);

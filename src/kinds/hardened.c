@@ -1,9 +1,8 @@
-/* Blocks of hardened spans, and malloc in such a process (harden/harden.h). As in any other process, nearly all calls pop from a stack
- * of the thread's or push to one, without the heap lock; but the stack is the one behind the closed bin, and a pushed block has waited
- * in quarantine. See kind.h. Called by malloc_slow.c, calloc.c and aligned.c. */
+/* Blocks of hardened spans, and malloc in a hardened process (harden/harden.h). As in any process, nearly all calls pop from or
+ * push to a bin of the thread without the heap lock; but the bin is the one behind the closed bin, and a pushed block has waited
+ * in quarantine. Called by malloc_slow.c, calloc.c and aligned.c. */
 #include <errno.h>
 
-#include "process/alloc.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "base/forked.h"
@@ -13,28 +12,29 @@
 #include "guard/check.h"
 #include "harden/harden.h"
 #include "harden/zero_size.h"
-#include "process/heap_slow.h"
 #include "kinds/kind.h"
-#include "userheap/userheap.h"
-#include "profile/profile.h"
+#include "process/alloc.h"
+#include "process/heap_slow.h"
 #include "process/request.h"
+#include "process/thread.h"
+#include "profile/profile.h"
 #include "sample/sample.h"
 #include "span/shield.h"
-#include "process/thread.h"
 #include "trace/trace.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
+#include "userheap/userheap.h"
 
 enum { CALLS_PER_UPKEEP = 256 };
 
-/* Whether the heap's hidden bins are used without its lock. */
+/* Whether the heap's hidden bins may be used without its lock. */
 hak_inline bool is_quick(const struct hak_heap *heap)
 {
     return hak_likely((heap->mode & ~(uint32_t)(HAK_MODE_POLLING | HAK_MODE_PROFILED)) == HAK_MODE_HARDENED && hak__hardened.quick
                       && heap->quarantine != NULL);
 }
 
-/* So that a program whose calls all hit takes steps of upkeep too. */
+/* Lets a program whose calls all hit take upkeep steps too. */
 hak_inline void count_call(struct hak_heap *heap)
 {
     if (hak_unlikely(++heap->quarantine->calls % CALLS_PER_UPKEEP == 0)) {
@@ -111,7 +111,7 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
     hak__trace_freed(p, id);
     if (hak_unlikely(hak__profile_ever()))
         hak__profile_forget(p);
-    struct hak_heap *heap = hak__request_enter(); /* for its quarantine, however few blocks the thread will free */
+    struct hak_heap *heap = hak__request_enter(); /* for its quarantine, however few blocks the thread frees */
     if (hak_likely(heap != NULL)) {
         hak__harden_free(heap, p, word, "free");
         hak__heap_unlock(heap);
@@ -124,7 +124,7 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
     errno = saved;
 }
 
-/* Long blocks, and blocks that leave the quarantine, take system calls. Every free may come to the latter, so they keep errno. */
+/* Long blocks, and blocks leaving the quarantine, take system calls. Any free may make a block leave, so it keeps errno. */
 static void hardened_free(void *p, uint32_t word, const char *function)
 {
     hak_assert(hak__hardened_at(hak__slab_of(p)) && hak__names_span(word), "a block of a hardened span");

@@ -1,5 +1,5 @@
-/* Huge blocks, malloc's and those of user heaps, while the process is not hardened. They change their size by mapping what follows or
- * by moving their pages. See kind.h. */
+/* Huge blocks, malloc's and user heaps', while the process is not hardened. They are resized by mapping the memory behind them
+ * or moving their pages. */
 #include "huge/huge.h"
 
 #include <errno.h>
@@ -9,9 +9,9 @@
 #include "diag/latency.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
-#include "userheap/userheap.h"
-#include "profile/profile.h"
 #include "process/request.h"
+#include "profile/profile.h"
+#include "userheap/userheap.h"
 
 /* --- free ------------------------------------------------------------------------------------------------------------------ */
 
@@ -33,7 +33,7 @@ hak_noinline void hak__huge_free_slow(void *p, const char *function)
     errno = saved;
 }
 
-/* Lets the run of a huge block wait for the thread's next request, unless there is more to do. */
+/* Leaves a huge block's run waiting for the thread's next request, unless more is to be done. */
 static void huge_free(void *p, uint32_t word, const char *function)
 {
     (void)word;

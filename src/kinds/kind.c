@@ -1,4 +1,4 @@
-/* Which kind an address is of, and what is asked of any. See kind.h. */
+/* Finds an address's kind, and what applies to any kind. */
 #include "kinds/kind.h"
 
 #include "arena/arena.h"
@@ -31,7 +31,7 @@ static const struct hak_kind *kind_in_slabs(size_t slab)
     return hak__kind_of(start, hak__owner_of(start));
 }
 
-/* The kind whose address it is, wherever in a block; of an address right behind a huge block, that block's. */
+/* The kind that the address belongs to, anywhere in a block; for an address right behind a huge block, that block's. */
 static const struct hak_kind *kind_around(uintptr_t address)
 {
     size_t offset = address - hak__window.base, super = offset >> HAK_SUPER_SHIFT, top = hak__arena_top();

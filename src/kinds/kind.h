@@ -11,8 +11,8 @@
  *   anything else                            none         none.c       no block begins there
  *   0: the first of HAK_KINDS_BESIDE that has the address
  *
- * To add a kind, write its file and its row: in hak__kind_of where the word tells it, else in HAK_KINDS_BESIDE (tests/unit/test_kind.c
- * adds one). No other file asks what an address is. */
+ * To add a kind, write its file and its row: in hak__kind_of if the word identifies it, else in HAK_KINDS_BESIDE
+ * (tests/unit/test_kind.c adds one). Nothing else asks what an address is. */
 #pragma once
 
 #include "span/hardened.h"
@@ -21,11 +21,11 @@ struct hak_heap;
 struct hak_uheap;
 enum hak_resize {
     HAK_RESIZE_FITTING, /* unless too much would be wasted */
-    HAK_RESIZE_WASTEFUL, /* there is no memory for another block */
-    HAK_RESIZE_ROOMY, /* the block has just been made longer than the n bytes it is for, and keeps that room */
+    HAK_RESIZE_WASTEFUL, /* no memory is left for another block */
+    HAK_RESIZE_ROOMY, /* the block was just made longer than n bytes, and keeps that room */
 };
 
-/* Functions that take any address of the kind end the program with a report unless a block in use begins there, but for `free`'s
+/* Functions that take any address of the kind end the program with a report unless a block in use begins there, except `free`'s
  * `word`, `heap` and `describe`. */
 struct hak_kind {
     bool (*has)(const void *p); /* of the kinds beside the owner map */
@@ -34,23 +34,24 @@ struct hak_kind {
     void (*free)(void *p, uint32_t word, const char *function);
     size_t (*usable)(const void *p, const char *function);
 
-    /* Whether n bytes at a multiple of `align` may have been asked for. NULL, and for what is no block: the free that follows judges. */
+    /* Checks that n bytes at a multiple of `align` may have been requested. Does nothing if NULL or p is no block: the following
+     * free judges. */
     void (*check_size)(const void *p, size_t align, size_t n, const char *function);
 
-    void *(*realloc)(void *p, size_t n); /* all of it; NULL: by the rest of the table */
-    bool (*stays)(const void *p, size_t have, size_t n); /* whether it has the right size already; NULL: at most half is wasted */
+    void *(*realloc)(void *p, size_t n); /* the whole of realloc; NULL: by the rest of the table */
+    bool (*stays)(const void *p, size_t have, size_t n); /* whether its size already fits; NULL: if at most half is wasted */
 
-    /* Changes the size in place, or of a huge block without a copy. NULL, also as a result: it has to be copied. */
+    /* Resizes in place, or a huge block without copying. NULL, also as a result: copy. */
     void *(*resize)(void *p, size_t have, size_t n, enum hak_resize how);
-    size_t resize_align; /* what it keeps the block at a multiple of, wherever it moves it; 0: it promises nothing */
-    void (*lift)(const void *p, const char *function); /* before it is read: the program may have taken rights from its pages */
+    size_t resize_align; /* the alignment that a resize keeps wherever it moves the block; 0: none is promised */
+    void (*lift)(const void *p, const char *function); /* before a read: the program may have revoked access to the block's pages */
 
-    /* The user heap of the block in use at p, or NULL. `live`: whether a block in use begins at p; nothing is reported. */
+    /* The user heap of the block in use at p, or NULL. `live`: whether a block in use begins at p; reports nothing. */
     struct hak_uheap *(*heap)(const void *p);
     bool (*live)(const void *p);
 
-    /* Any address of the kind, also inside of a block or of none, in a signal handler: they take no lock and write nothing but `text`.
-     * around: the start of the block that holds the address. NULL: not known. */
+    /* Take any address of the kind, even inside a block or outside all, in a signal handler: they take no lock and write only
+     * `text`. around: the start of the block that holds the address. NULL: unknown. */
     void (*describe)(uintptr_t address, char *text, size_t size);
     const void *(*around)(uintptr_t address);
 };
@@ -69,10 +70,10 @@ HAK_KINDS_BESIDE(X)
 /* Whether the owner map's word names a span. */
 hak_inline bool hak__names_span(uint32_t word) { return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_has_class(word); }
 
-/* Of an address whose slab's word names neither a span nor a huge block. */
+/* For an address whose slab's word names neither a span nor a huge block. */
 hak_cold const struct hak_kind *hak__kind_beside(const void *p, uint32_t word);
 
-/* The kind of an address, whose slab has the word. */
+/* The kind of an address whose slab has this word. */
 hak_inline const struct hak_kind *hak__kind_of(const void *p, uint32_t word)
 {
     if (word == hak__owner_huge())
@@ -87,11 +88,11 @@ hak_inline const struct hak_kind *hak__kind_of(const void *p, uint32_t word)
 }
 hak_inline const struct hak_kind *hak__kind_at(const void *p) { return hak__kind_of(p, hak__owner_of(p)); }
 
-/* --- what is asked of any address ---------------------------------------------------------------------------------------- */
+/* --- questions about any address ----------------------------------------------------------------------------------------- */
 
 hak_inline size_t hak__usable(const void *p, const char *function) { return hak__kind_at(p)->usable(p, function); }
 
-/* The user heap that the program's block is of; NULL: it is malloc's. */
+/* The user heap of the program's block; NULL: it is malloc's. */
 hak_inline struct hak_uheap *hak__heap_of_block(const void *p)
 {
     const struct hak_kind *kind = hak__kind_at(p);
@@ -105,36 +106,37 @@ hak_inline void hak__lift(const void *p, const char *function)
         kind->lift(p, function);
 }
 
-/* For any address, NULL and foreign ones too: what the crash report says, and the start of the block around it; NULL: not known. */
+/* For any address, even NULL or foreign: its description in the crash report, and the start of the block around it; NULL:
+ * unknown. */
 hak_cold void hak__describe(uintptr_t address, char *text, size_t size);
 hak_cold const void *hak__block_around(uintptr_t address);
 
-hak_at_start void hak__crash_init(void); /* installs the handlers that report crashes (crash.c) */
+hak_at_start void hak__crash_init(void); /* installs the crash report's handlers (crash.c) */
 
 /* --- free (plain.c) -------------------------------------------------------------------------------------------------------- */
 
-/* The slow half of free.c's decision table. `owner_diff` is the slab's owner word ^ heap->tag, `class_offset` one that is a class offset. */
+/* The slow half of free.c's decision table. `owner_diff` is the slab's owner word ^ heap->tag; `class_offset` is one that is a
+ * class offset. */
 void hak__free_full(void *p, size_t class_offset, struct hak_heap *heap);
 void hak__free_verify(void *p, size_t class_offset, struct hak_heap *heap);
 void hak__free_foreign(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab);
 void hak__free_outside(void *p);
 
-/* A block of a thread's span that the fast path has not taken for one in use. */
+/* Frees a block of a thread's span that the fast path did not take for one in use. */
 hak_noinline void hak__free_block(void *p, uint32_t word, const char *function);
 
-/* Frees by threads without a heap (late.c): of another heap's block; of any span's block by the exit heap, which such threads share, after
- * the caller has checked a hardened one. */
+/* Frees by threads without a heap (late.c): unattached, of another heap's block; late, of any span's block by the shared exit
+ * heap, where the caller has checked a hardened block. */
 void hak__free_unattached(void *p, uint32_t word, const char *function);
 hak_cold void hak__free_late(void *p, uint32_t word, const char *function);
 
 /* --- blocks of spans (block.c) ------------------------------------------------------------------------------------------- */
 
-/* Ends the program unless a block in use begins at p, an address in a span. The program itself may
- * have stored the key of freed blocks there, so the heap's own state decides. `why_freed`: what to report of a free block; NULL: a
- * double free. */
+/* Ends the program unless a block in use begins at p, an address in a span. The program itself may have stored the key of freed
+ * blocks there, so the heap's own state decides. `why_freed`: the message for a free block; NULL: a double free. */
 hak_cold void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed);
 
-/* What the kinds plain, large and user_heap have in common; the last two are those of hardened too. */
+/* Shared by the kinds plain, large and user_heap; the last two are hardened's too. */
 hak_cold size_t hak__block_usable(const void *p, const char *function);
 hak_cold void hak__block_check_size(const void *p, size_t align, size_t n, const char *function);
 hak_cold bool hak__block_live(const void *p);
@@ -142,41 +144,41 @@ void hak__block_lift(const void *p, const char *function);
 hak_cold void hak__block_describe(uintptr_t address, char *text, size_t size);
 hak_cold const void *hak__block_start(uintptr_t address);
 
-/* Holds a sized free of a block to what its class would be. */
+/* Checks a sized free against the block's class. */
 hak_cold void hak__check_class_size(const void *p, uint32_t class, size_t align, size_t n, const char *function);
 
-/* --- of several kinds ------------------------------------------------------------------------------------------------------ */
+/* --- several kinds --------------------------------------------------------------------------------------------------------- */
 
-/* A block in a slab that has, or had just now, a user heap's word (user_heap.c). False, and nothing has happened: the word is another
- * one by now. */
+/* Frees a block in a slab that has, or just had, a user heap's word (user_heap.c). False: the word has changed, and nothing was
+ * done. */
 hak_noinline bool hak__uheap_free(void *p, uint32_t word, const char *function);
 
-/* The same for a block of the calling thread's share that is marked as freed, and for which the bin had no room. */
+/* The same for a block of the calling thread's share that is marked as freed and did not fit the bin. */
 hak_noinline bool hak__uheap_free_full(void *p, uint32_t word);
 
 /* Huge blocks, of any heap (huge.c). */
 void *hak__huge_change(void *p, size_t have, size_t n);
 hak_noinline void hak__huge_free_slow(void *p, const char *function);
 
-/* ... (block.c). The first SuperSlab of the one that reaches into `super`, or ends before it; HAK_NO_SUPER: none. */
+/* The first SuperSlab of the huge block that reaches into `super` or ends before it; HAK_NO_SUPER: none (block.c). */
 hak_cold size_t hak__huge_first(size_t super);
 hak_cold bool hak__huge_live(const void *p);
 hak_cold void hak__huge_describe(uintptr_t address, char *text, size_t size);
 hak_cold const void *hak__huge_around(uintptr_t address);
 
-/* Requests of a hardened process (hardened.c): a block for n bytes; one at a multiple of `align`, and *zero says whether its bytes are known
- * to be 0. They set errno on failure. */
+/* Requests of a hardened process (hardened.c): a block for n bytes; one at a multiple of `align`, where *zero: its bytes are
+ * known to be 0. They set errno on failure. */
 hak_aside void *hak__malloc_hardened(size_t n);
 hak_aside void *hak__memalign_hardened(size_t align, size_t n, bool *zero);
-hak_cold void hak__freed_hardened(const void *p); /* notes the call that frees a huge block, or one of no bytes */
+hak_cold void hak__freed_hardened(const void *p); /* records the call that frees a huge block, or one of no bytes */
 
-/* Why no block begins at p, for a report (none.c); `word` is what the owner map has there. */
+/* Why no block begins at p, for a report (none.c); `word` is the owner map's. */
 const char *hak__why_invalid(const void *p, uint32_t word);
 
-/* Blocks of the program's own malloc (foreign.c): whether that is this library, by itself or behind another one that wraps it. */
+/* Whether the program's malloc is this library, directly or behind a wrapper (foreign.c). */
 hak_cold bool hak__is_programs_malloc(void);
 
-/* The size class of the block that begins at p; NULL when p is the start of none, or of one that looks freed. */
+/* The size class of the block that begins at p; NULL if none does, or it looks freed. */
 hak_inline const struct hak_class *hak__class_at(const void *p)
 {
     size_t distance = (uintptr_t)p - hak__window.base, slab = distance / HAK_SLAB_SIZE;
@@ -195,23 +197,22 @@ hak_inline const struct hak_class *hak__class_at(const void *p)
 
 /* --- sized frees -------------------------------------------------------------------------------------------------------- */
 
-/* Whether a block of `have` bytes stays what it is for n bytes: have / 2 <= n <= have, for even `have`. */
+/* Whether a block of `have` bytes is kept for n bytes: have / 2 <= n <= have, for even `have`. */
 hak_inline bool hak__size_stays(size_t have, size_t n) { return n - have / 2 <= have / 2; }
 
-/* Whether n bytes may have been asked for where there is a block of `have`: just those of the class, or down to half
- * of it, since realloc leaves a block that shrinks no further where it is, and gives one that grows some room. */
+/* Whether n bytes may have been requested for a block of `have`: the class's sizes, or down to half of it, since realloc keeps a
+ * block that shrinks no further, and gives a growing one some room. */
 hak_inline bool hak__size_fits(size_t have, size_t n) { return n - have / 2 <= have / 2 || (have == HAK_ALIGN && n < have); }
 
-/* From now on a block may be longer than the size that a sized free names, because it could not become shorter. */
+/* From now on a block may be longer than the size that a sized free names, because it could not be shortened. */
 hak_cold void hak__allow_longer(void);
 
-/* The rest of hak__check_size: other kinds, aligned blocks, reports. */
+/* The slow half of hak__check_size: other kinds, aligned blocks, reports. */
 hak_cold void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function);
 
 #if HAK_PROTECT
-/* Ends the program if the block that begins at p cannot have been asked for with n bytes and the alignment. Leaves what is no
- * block to the free that follows. Class 0, which the map's word of no block seems to name, is the
- * smallest; huge blocks' words name none. */
+/* Ends the program if the block at p cannot result from a request of n bytes with the alignment. Leaves a pointer to no block to
+ * the following free. Class 0, which the map's word of no block seems to name, is the smallest; huge blocks' words name none. */
 hak_inline void hak__check_size(const void *p, size_t align, size_t n, const char *function)
 {
     size_t slab = hak__slab_of(p);
@@ -228,5 +229,5 @@ hak_inline void hak__check_size(const void *p, size_t align, size_t n, const cha
 }
 #endif
 
-/* C++'s sized delete (free.c), whose arguments come in this order. */
+/* C++'s sized delete (free.c), with its argument order. */
 void hak__delete_sized(void *p, size_t n, size_t align);

@@ -1,11 +1,11 @@
-/* Blocks of a thread's heap above the mid pool: they grow into free neighbours and shrink by letting slabs go. See kind.h. */
+/* Blocks of a thread's heap above the mid classes: they grow into free neighbours, and release slabs to shrink. */
 #include "base/assert.h"
 #include "cache/large_cache.h"
 #include "heap/heap.h"
 #include "kinds/kind.h"
 #include "process/request.h"
 
-/* What has been cut off is freed memory like any other: it counts for upkeep. */
+/* Counts the part cut off for upkeep, like any freed memory. */
 static void *large_resize(void *p, size_t have, size_t n, enum hak_resize how)
 {
     hak_assert(have > HAK_MID_MAX && have <= HAK_LARGE_MAX, "a large block");
@@ -16,7 +16,7 @@ static void *large_resize(void *p, size_t have, size_t n, enum hak_resize how)
     if (!mine || n <= HAK_MID_MAX || n > HAK_LARGE_MAX || !hak__heap_lock(heap))
         return NULL;
     bool done = hak__large_resize_owner(heap, p, hak__class_of(n));
-    while (!done && hak__large_cache_clear_behind(heap, p)) /* what is behind was only cached */
+    while (!done && hak__large_cache_clear_behind(heap, p)) /* the block behind was only cached */
         done = hak__large_resize_owner(heap, p, hak__class_of(n));
     hak__heap_unlock(heap);
     if (done && n < have)

@@ -1,4 +1,4 @@
-/* The frees of threads without a heap: those that have none yet, and those that have ended theirs. Called by plain.c and hardened.c. */
+/* Frees by threads without a heap: those that have none yet, and those that have ended theirs. Called by plain.c and hardened.c. */
 #include "base/assert.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
@@ -9,7 +9,7 @@
 #include "kinds/kind.h"
 #include "process/thread.h"
 
-/* A block of the exit heap itself, not yet checked. */
+/* Frees a block of the exit heap itself, not yet checked. */
 static void late_give_back(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
     uint32_t class = hak__owner_class(word);
@@ -34,7 +34,7 @@ static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *f
         late_give_back(heap, p, word, function);
 }
 
-/* Counts the free as published. Leaves nothing in the heap's outbox and quarantine, since nobody comes back to it. */
+/* Counts the free as published. Leaves nothing in the heap's outbox and quarantine, since no thread comes back to it. */
 void hak__free_late(void *p, uint32_t word, const char *function)
 {
     struct hak_heap *heap = hak__exit_heap_lock();

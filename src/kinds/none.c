@@ -1,4 +1,4 @@
-/* Addresses where no block begins. See kind.h. */
+/* Addresses where no block begins. */
 #include "arena/arena.h"
 #include "arena/meta.h"
 #include "arena/window.h"
@@ -48,7 +48,7 @@ static void none_describe(uintptr_t address, char *text, size_t size)
     hak__format(text, size, "%s", what);
 }
 
-/* Where a huge block may have begun; NULL outside of the window. */
+/* Where a huge block may have begun; NULL outside the window. */
 static const void *none_around(uintptr_t address)
 {
     bool inside = address - hak__window.base < hak__arena_top() << HAK_SUPER_SHIFT;

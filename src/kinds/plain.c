@@ -1,4 +1,4 @@
-/* The slow half of free for blocks of spans: a full bin, another heap's block, one that looks wrong. See kind.h. Called by free.c. */
+/* The slow half of free for blocks of spans: a full bin, another heap's block, one that looks wrong. Called by free.c. */
 #include <errno.h>
 
 #include "base/assert.h"
@@ -9,9 +9,9 @@
 #include "guard/check.h"
 #include "guard/exact.h"
 #include "kinds/kind.h"
+#include "process/thread.h"
 #include "profile/profile.h"
 #include "span/shield.h"
-#include "process/thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 
@@ -45,7 +45,7 @@ hak_inline bool free_to_cache(struct hak_heap *heap, uint32_t class, void *p)
     return cached;
 }
 
-/* Frees by the reasons for which the bin is closed; false: the slow path has to. */
+/* Frees according to the reasons for closing the bin; false: use the slow path. */
 hak_inline bool closed_free(struct hak_heap *heap, uint32_t class, void *p)
 {
     uint32_t reasons = heap->closed_reasons[class];
@@ -88,14 +88,14 @@ static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void 
     hak__upkeep_poll(heap);
 }
 
-/* Neither this thread's bin nor its outbox has taken the block. */
+/* Frees a block that neither this thread's bin nor its outbox took. */
 static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap)
 {
     int saved = errno;
     uint64_t started = hak__latency_begin();
     hak_assert(hak__names_span(word) && !hak__owner_is_own(word), "a block of another thread's span");
     hak__fork_check();
-    heap = hak__heap_current(); /* a child may have had to leave its own */
+    heap = hak__heap_current(); /* a forked child may have abandoned its heap */
     if (hak_unlikely(hak__profile_ever()))
         hak__profile_forget(p);
     if ((heap->mode & HAK_MODE_SENTINEL) != 0 || !hak__heap_lock(heap))
@@ -106,7 +106,7 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
     errno = saved;
 }
 
-/* Takes another heap's block into the bin, for the thread's own next request. */
+/* Takes another heap's block into the bin for the thread's next request. */
 hak_inline void free_absorb(struct hak_heap *heap, struct hak_class_offset offset, void *p)
 {
     hak__mark_freed(p);
@@ -119,7 +119,7 @@ hak_inline bool free_post(struct hak_heap *heap, size_t slab, void *p)
     return hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add_at(heap, slab, p);
 }
 
-/* What the block is has to be asked: its span's heap, the word and the block itself do not say the usual. */
+/* Asks the kind what the block is, because its span's heap, its word or its content is unusual. */
 static hak_noinline void free_by_kind(void *p, uint32_t word) { hak__kind_of(p, word)->free(p, word, "free"); }
 
 static hak_noinline void free_share_full(void *p, size_t class_offset, struct hak_heap *heap)
@@ -129,7 +129,7 @@ static hak_noinline void free_share_full(void *p, size_t class_offset, struct ha
         free_by_kind(p, hak__owner_of(p));
 }
 
-/* A block of the share that the thread used last (userheap/userheap.h) is freed as one of its own; any other is looked at again. */
+/* Frees a block of the share that the thread used last (userheap/userheap.h) like one of its own; looks any other up again. */
 static hak_noinline void free_share(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
 {
     struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
@@ -144,15 +144,15 @@ static hak_noinline void free_share(void *p, size_t owner_diff, struct hak_heap 
         free_share_full(p, offset.bytes, heap);
 }
 
-/* Whether the slab whose word ^ the heap's tag this is has a class, as only 0 and the words of threads' spans have without the bit
- * of a heap of one's own. A tag has none, so the difference has the word's. */
+/* Whether the slab has a class; owner_diff is its word ^ the heap's tag. Only 0 and the words of threads' spans have one without
+ * the user-heap bit. A tag has none, so the difference has the word's. */
 hak_inline bool has_class(size_t owner_diff)
 {
     return (owner_diff & ((1u << HAK_CLASS_OFFSET_BITS) - HAK_CLASS_OFFSET_LIMIT)) == 0;
 }
 
-/* The two frequent cases, absorbing a block and adding it to the outbox, call nothing, so no register has to be saved. A block that
- * goes into the outbox is not touched: its line may lie in another processor's cache, and its owner, who will use it next, checks
+/* The two frequent cases, absorbing a block and adding it to the outbox, call nothing, so no register has to be saved. A block
+ * added to the outbox is not touched: its line may lie in another processor's cache, and its owner, the next to use it, checks
  * and marks it (docs/decisions/0069). */
 void hak__free_foreign(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
 {
@@ -163,7 +163,7 @@ void hak__free_foreign(void *p, size_t owner_diff, struct hak_heap *heap, const 
     struct hak_class_offset offset = hak__owner_offset((uint32_t)owner_diff);
     bool absorbs = owner_diff != heap->tag && hak__cache_absorbs(heap, offset);
     if (absorbs)
-        hak__prefetch_mark(p); /* as a writer: the look would fetch the line for reading, and the mark ask others again */
+        hak__prefetch_mark(p); /* for writing: the check alone would fetch the line for reading, and the mark refetch it */
     if (hak_unlikely(owner_diff == heap->tag || !hak__begins_block(slab, hak__class_at_offset(offset), p)
                      || (absorbs && hak__looks_freed(p)))) {
         free_by_kind(p, (uint32_t)owner_diff ^ heap->tag);
@@ -182,9 +182,10 @@ void hak__free_outside(void *p)
         hak__kind_beside(p, 0)->free(p, 0, "free");
 }
 
-/* --- what looks wrong ---------------------------------------------------------------------------------------------------------- */
+/* --- suspicious blocks --------------------------------------------------------------------------------------------------------- */
 
-/* The heap's own state tells, and misuse ends the program. If the program has taken its pages' rights for good, nothing is left to do. */
+/* The heap's state decides, and misuse ends the program. If the program has revoked access to the pages for good, nothing is
+ * left to do. */
 hak_noinline void hak__free_block(void *p, uint32_t word, const char *function)
 {
     hak_assert(hak__names_span(word) && !hak__owner_is_own(word), "a block of a thread's span");

@@ -1,4 +1,4 @@
-/* Blocks of heaps in regions (userheap/region.h). See region.h and kind.h. */
+/* The kind of blocks of heaps in regions (userheap/region.h). */
 #include "kinds/region.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ static struct hak_uheap *region_result(int code, struct hak_region *region)
     return code == 0 ? (struct hak_uheap *)(void *)region : hak__fail(code);
 }
 
-/* From now on a child of this process finds out that it is one, however many threads there are. */
+/* From now on a child of this process detects the fork, however many threads there are. */
 static void region_watch_forks(void)
 {
     hak__fork_check();

@@ -1,13 +1,13 @@
-/* Samples of up to the mid pool: with guards (sample/sample.h) or for a profile (profile/profile.h). Larger ones are of their block's
- * kind. See kind.h. */
+/* Samples up to the mid classes: guarded (sample/sample.h) or for a profile (profile/profile.h). Larger samples keep their
+ * block's kind. */
 #include <stdlib.h>
 
 #include "base/assert.h"
 #include "base/text.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
-#include "userheap/userheap.h"
 #include "trace/frames.h"
+#include "userheap/userheap.h"
 
 static bool sampled_has(const void *p) { return hak__sample_has(p) || hak__profile_has(p); }
 
@@ -35,7 +35,7 @@ static hak_cold hak_noreturn void sampled_misuse(const struct hak_record *record
     abort();
 }
 
-/* The record of the block in use that begins at p; ends the program when there is none. */
+/* The record of the block in use that begins at p; ends the program if there is none. */
 static struct hak_record *sampled_at(const void *p, const char *function)
 {
     struct hak_record *record = sampled_record(p);
@@ -63,7 +63,7 @@ static void sampled_check_size(const void *p, size_t align, size_t n, const char
     hak__check_class_size(p, hak__class_of(sampled_usable(p, function)), align, n, function);
 }
 
-/* A guarded block ends where the program wants it. */
+/* A guarded block must end exactly where the request does. */
 static bool sampled_stays(const void *p, size_t have, size_t n)
 {
     return hak__sample_has(p) ? have == n : hak__size_stays(have, n);

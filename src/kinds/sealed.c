@@ -1,4 +1,4 @@
-/* Huge blocks of a hardened process, which end with a seal or directly with their guard (harden/harden.h). See kind.h. */
+/* Huge blocks of a hardened process, which end with a seal or directly at their guard (harden/harden.h). */
 #include <errno.h>
 
 #include "base/assert.h"
@@ -7,8 +7,8 @@
 #include "harden/harden.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
-#include "userheap/userheap.h"
 #include "span/shield.h"
+#include "userheap/userheap.h"
 
 static void sealed_free(void *p, uint32_t word, const char *function)
 {
@@ -39,15 +39,14 @@ static void sealed_check_size(const void *p, size_t align, size_t n, const char 
         hak__misuse_size(function, p, n, have);
 }
 
-/* A failure that leaves the block unchanged seals it again. */
+/* Reseals the block after a failure that leaves it unchanged. */
 static void *sealed_resize(void *p, size_t have, size_t n, enum hak_resize how)
 {
     hak_assert(have <= hak__huge_usable(p) && how <= HAK_RESIZE_ROOMY, "the bytes asked for");
     bool much_wasted = n <= HAK_LARGE_MAX && n < have / 2;
     if ((much_wasted && how == HAK_RESIZE_FITTING) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return NULL;
-    if ((n > have || how == HAK_RESIZE_ROOMY)
-        && hak__harden_huge_fit(p, have, n)) /* into the room that a step before has brought */
+    if ((n > have || how == HAK_RESIZE_ROOMY) && hak__harden_huge_fit(p, have, n)) /* into the room from an earlier step */
         return p;
     bool sealed = hak__harden_huge_unseal(p, have);
     void *q = hak__huge_change(p, have, hak__harden_huge_room(n));

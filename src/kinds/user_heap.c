@@ -1,5 +1,5 @@
-/* Blocks of user heaps (userheap/userheap.h). They are freed into their share, under its lock unless the thread has it. A thread that has waited
- * for the lock checks again: the block may be another heap's, or none. See kind.h. */
+/* Blocks of user heaps (userheap/userheap.h). A free puts them into their share, under its lock unless the thread has the share.
+ * After waiting for the lock the thread checks again: the block may be another heap's, or none. */
 #include <errno.h>
 
 #include "base/assert.h"
@@ -9,14 +9,14 @@
 #include "guard/exact.h"
 #include "harden/harden.h"
 #include "kinds/kind.h"
-#include "userheap/userheap.h"
+#include "process/thread.h"
 #include "profile/profile.h"
 #include "span/shield.h"
-#include "process/thread.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
+#include "userheap/userheap.h"
 
-/* The share is entered, and the block is of it. */
+/* The caller has locked the share, and the block is its own. */
 static void share_give(struct hak_heap *share, void *p, uint32_t word, bool mine, const char *function)
 {
     uint32_t class = hak__owner_class(word);
@@ -34,8 +34,7 @@ static bool is_mine(const struct hak_heap *share)
     return (mine->mode & HAK_MODE_SENTINEL) == 0 && hak_load(&share->share.user, HAK_RELAXED) == mine;
 }
 
-/* The block has been checked. What a share that a forked child has given up would get is not used again. False: it is no block
- * of the share any more. */
+/* Frees a checked block. A share that a forked child abandoned never reuses the block. False: it is no longer the share's. */
 static bool free_in(struct hak_heap *share, void *p, uint32_t word, const char *function)
 {
     bool locked = hak__heap_lock(share), still = hak__owner_of(p) == word;
@@ -48,7 +47,8 @@ static bool free_in(struct hak_heap *share, void *p, uint32_t word, const char *
     return still;
 }
 
-/* Ends the program unless p is the start of a block in use in the span that the word names; false: nobody can use it. */
+/* Ends the program unless p is the start of a block in use in the span that the word names; false: access to its pages is gone
+ * for good. */
 static bool check_own(void *p, uint32_t word, const char *function)
 {
     if (!hak__owner_has_class(word))
@@ -69,7 +69,7 @@ static bool check_own(void *p, uint32_t word, const char *function)
     return true;
 }
 
-/* A sample that stays in its place, before another thread may get the block. */
+/* Forgets a sample that stays in place, before another thread may get the block. */
 hak_inline void forget_sample(const void *p, uint32_t word)
 {
     if (hak_unlikely(hak__profile_ever()) && hak__owner_class(word) >= HAK_CLASS_FIRST_LARGE)

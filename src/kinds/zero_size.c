@@ -1,4 +1,4 @@
-/* Blocks of no bytes in hardened mode (harden/zero_size.h). See kind.h. */
+/* Blocks of no bytes in hardened mode (harden/zero_size.h). */
 #include "harden/zero_size.h"
 
 #include "diag/report.h"

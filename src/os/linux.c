@@ -1,6 +1,6 @@
-/* The contract of os.h on Linux: memory, time and random numbers; ranges beside the table; which pages are resident and readable; and
- * the limits that the system sets this process. Called by arena/ for memory, and by all layers for the rest. No function here changes
- * errno for its caller. */
+/* The contract of os.h on Linux: memory, time and random numbers; ranges beside the table; which pages are resident and readable;
+ * and the system's limits for this process. arena/ calls it for memory, all layers for the rest. No function here changes errno for
+ * its caller. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -49,7 +49,7 @@
 
 static bool linux_failed(long result) { return hak__syscall_code(result) != 0; }
 
-/* Of every range in the contract of os.h. */
+/* Holds for every range in the contract of os.h. */
 static bool is_whole_pages(uintptr_t address, size_t size)
 {
     size_t page = hak__os_linux.page_size();
@@ -63,7 +63,7 @@ static int linux_map(uintptr_t address, size_t size)
         hak__syscall(SYS_mmap, address, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     int code = hak__syscall_code(got);
     if (code == 0 && (uintptr_t)got != address) {
-        /* Kernels before 4.17 take the address as a hint only. */
+        /* Before 4.17, the kernel takes the address only as a hint. */
         hak__syscall(SYS_munmap, got, size);
         code = EEXIST;
     }
@@ -72,8 +72,8 @@ static int linux_map(uintptr_t address, size_t size)
 
 static int linux_unmap(uintptr_t address, size_t size) { return hak__syscall_code(hak__syscall(SYS_munmap, address, size)); }
 
-/* Emulators and filters may take advice, say that it has been done, and do nothing. Whether that is so is asked at the first purge, and
- * once more when a filter has come (hak__os_filter_comes): NOT_DONE. A refusal is no lie. */
+/* Emulators and filters may accept advice and do nothing (NOT_DONE). Tested at the first purge, and once more after a filter has
+ * come (hak__os_filter_comes). A refusal counts as done, since the caller sees it. */
 static bool advice_is_done(void)
 {
     enum { UNKNOWN, DONE, NOT_DONE };
@@ -92,7 +92,7 @@ static bool advice_is_done(void)
     return done;
 }
 
-/* Locked pages are refused with EINVAL; since 5.18 there is a call for them too, which leaves the range locked. */
+/* For locked pages this advice fails with EINVAL; since 5.18 another advice works on them too, and leaves the range locked. */
 static int linux_purge(uintptr_t address, size_t size)
 {
     hak_assert(is_whole_pages(address, size), "a range is whole pages");
@@ -109,8 +109,8 @@ static int linux_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size
     return hak__syscall_code(hak__syscall(SYS_mremap, from, size, new_size, MREMAP_MAYMOVE | MREMAP_FIXED, to));
 }
 
-/* A call that does not exist, or that a filter forbids, has nothing to undo; only what the kernel refuses for want of mappings
- * (ENOMEM) may leave something changed. Programs with filters need not know the call for keys: it is made where the first page cannot be
+/* If the call does not exist or a filter forbids it, there is nothing to undo; only a refusal for want of mappings (ENOMEM) may
+ * leave something changed. Programs with filters need not know the call for keys: it is made only where the first page cannot be
  * read otherwise. */
 static int linux_restore(uintptr_t address, size_t size)
 {
@@ -124,7 +124,7 @@ static int linux_restore(uintptr_t address, size_t size)
     return done ? 0 : ENOMEM;
 }
 
-/* What grows has the rights of its end, which may be a guard or a page that the program has protected. */
+/* The added memory gets the rights of the mapping's end, which may be a guard or a page that the program has protected. */
 static int linux_extend(uintptr_t address, size_t size)
 {
     size_t page = hak__os_linux.page_size();
@@ -166,10 +166,10 @@ typedef int linux_clock(clockid_t clock, struct timespec *time);
 
 static int linux_clock_by_call(clockid_t clock, struct timespec *time) { return (int)hak__syscall(SYS_clock_gettime, clock, time); }
 
-/* The kernel's own function for the clock, which enters no kernel; where a process has none, the call. */
+/* Uses the kernel's clock function, which needs no system call; a process without one makes the call. */
 static uint64_t linux_now_ms(void)
 {
-    static _Atomic(linux_clock *) known; /* relaxed: every thread finds the same one */
+    static _Atomic(linux_clock *) known; /* relaxed: every thread finds the same function */
     struct timespec t;
     linux_clock *clock = hak_load(&known, HAK_RELAXED);
     if (hak_unlikely(clock == NULL)) {
@@ -183,9 +183,9 @@ static uint64_t linux_now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* The kernel hands every program 16 random bytes at start, without a system call of ours; the count tells the numbers
- * made of them apart. Only without them the clock is asked: its code lies apart from all else that a small program
- * touches of the C library. */
+/* The kernel hands every program 16 random bytes at start, so no system call is needed; a count makes the numbers derived from them
+ * differ. Without these bytes the clock is read: its code lies apart from everything else that a small program touches of the C
+ * library. */
 static uint64_t linux_random(void)
 {
     static _Atomic uint64_t count;
@@ -204,7 +204,7 @@ static uint64_t linux_random(void)
 
 static bool linux_fixed(void)
 {
-    long persona = hak__syscall(SYS_personality, 0xffffffffu); /* asks */
+    long persona = hak__syscall(SYS_personality, 0xffffffffu); /* only queries */
     return persona > 0 && (persona & ADDR_NO_RANDOMIZE) != 0;
 }
 
@@ -214,13 +214,13 @@ static size_t linux_page_size(void)
     return size != 0 ? size : 4096;
 }
 
-/* --- what the system allows ------------------------------------------------------------------------------------------ */
+/* --- limits of the system -------------------------------------------------------------------------------------------- */
 
 enum { PATH_SIZE = 1024, TEXT_SIZE = 4096 };
 
 static const char group_root[] = "/sys/fs/cgroup";
 
-/* A file's first bytes as a text; empty when it cannot be read. The kernel's small files come by one read. */
+/* Reads a file's first bytes as a text; empty if it cannot be read. One read suffices for the kernel's small files. */
 static void read_text(const char *path, char *text, size_t size)
 {
     hak_assert(size != 0, "there is room for the end of the text");
@@ -281,8 +281,8 @@ static char *own_group(char *text)
     return NULL;
 }
 
-/* Whether groups are all in the unified hierarchy. Elsewhere it has no memory limits, and looking for them in vain would
- * cost every start several times as much as this. */
+/* Whether all groups are in the unified hierarchy. Otherwise it has no memory limits, and a vain search for them would make every
+ * start several times as expensive as this check. */
 static bool groups_are_unified(void)
 {
     struct statfs about;
@@ -395,7 +395,7 @@ int hak__os_unprotect(void *data, size_t size) { return protect_pages((uintptr_t
 
 /* --- resident and readable pages ------------------------------------------------------------------------------------- */
 
-static _Atomic bool resident_filtered; /* orders nothing: a reader that finds it set need not see what came before */
+static _Atomic bool resident_filtered; /* relaxed: a reader that finds it set need not see earlier writes */
 
 bool hak__os_is_filtered(void) { return hak_load(&resident_filtered, HAK_RELAXED); }
 bool hak__os_filter_comes(bool comes) { return hak_exchange(&resident_filtered, comes, HAK_RELAXED); }
@@ -413,7 +413,8 @@ int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages)
     return code;
 }
 
-/* The call reads its set of signals before it refuses what to do with it (the idea is Abseil's). At NULL there is no set. */
+/* The call reads its set of signals before it rejects the operation (Abseil's idea). A NULL set is not read, so NULL is tested
+ * separately. */
 int hak__os_readable(uintptr_t address)
 {
     enum { NO_SUCH_CHANGE = -1 };
@@ -425,7 +426,7 @@ int hak__os_readable(uintptr_t address)
     return hak__syscall_code(result) == EFAULT ? EFAULT : 0;
 }
 
-/* The start of a mapping, from its line "55d0-55e0 r--p ..."; false for every other line. */
+/* The start of a mapping, from a line like "55d0-55e0 r--p ..."; false for any other line. */
 static bool mapping_start(const char *line, uintptr_t *start)
 {
     uintptr_t n = 0;
@@ -435,7 +436,7 @@ static bool mapping_start(const char *line, uintptr_t *start)
     return *line == '-';
 }
 
-/* The bytes of what follows the name in a line "Rss:    123 kB". */
+/* The bytes given by the rest of a line "Rss: 123 kB", behind the name. */
 static size_t read_kilobytes(const char *line)
 {
     size_t n = 0;
@@ -456,7 +457,7 @@ bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resid
     bool any = false;
     while (file >= 0 && ((got = hak__syscall(SYS_read, file, chunk, sizeof chunk)) > 0 || got == -EINTR)) {
         for (const char *at = chunk; got > 0 && at < chunk + got; at++) {
-            if (*at != '\n') { /* long lines are those with a file's name; only their beginning counts */
+            if (*at != '\n') { /* a long line has a file's name; only its beginning counts */
                 if (used < sizeof line - 1)
                     line[used++] = *at;
                 continue;

@@ -1,5 +1,5 @@
-/* Symbols are looked up in the objects' own tables, by either kind of hash table. The whole search runs inside one
- * dl_iterate_phdr, whose lock keeps every object where it is, and walks the list by further ones inside it. */
+/* Looks symbols up in the objects' own tables, by either kind of hash table. The whole search runs inside one dl_iterate_phdr,
+ * whose lock keeps every object in place, and walks the list by nested calls. */
 #include "os/loaded.h"
 
 #include <elf.h>
@@ -11,7 +11,7 @@
 
 enum { LOADED_MOST = 64, VERSION_HIDDEN = 0x8000, LOADED_HEADERS = 4 };
 
-/* An object, and where its dynamic section is. */
+/* An object, and its dynamic section. */
 struct loaded {
     uintptr_t base;
     const ElfW(Dyn) * dynamic;
@@ -30,7 +30,7 @@ struct loaded_search {
     void *found;
     const struct loaded *needing;
     unsigned count;
-    struct loaded objects[LOADED_MOST]; /* the user's, then in their order those that the ones before them need */
+    struct loaded objects[LOADED_MOST]; /* the user's, then in order those that earlier ones need */
 };
 
 static struct loaded loaded_of(const struct dl_phdr_info *info)
@@ -52,7 +52,7 @@ static bool loaded_contains(const struct dl_phdr_info *info, const void *address
     return false;
 }
 
-/* A table of the object: glibc has made the section's offsets into addresses in most objects, other C libraries in none. */
+/* A table of the object. glibc relocates the section's offsets to addresses in most objects, other C libraries in none. */
 static const void *loaded_table(const struct loaded *object, int64_t tag)
 {
     for (const ElfW(Dyn) *entry = object->dynamic; entry != NULL && entry->d_tag != DT_NULL; entry++)
@@ -63,7 +63,7 @@ static const void *loaded_table(const struct loaded *object, int64_t tag)
 
 /* --- one object's symbols ----------------------------------------------------------------------------------------- */
 
-/* The value of a symbol of that name that references without a version may be bound to, else NULL. */
+/* The value of the symbol if it has this name and references without a version may be bound to it, else NULL. */
 static void *loaded_value(const struct loaded *object, const struct loaded_tables *tables, uint32_t index, const char *name)
 {
     const ElfW(Sym) *symbol = &tables->symbols[index];
@@ -75,7 +75,7 @@ static void *loaded_value(const struct loaded *object, const struct loaded_table
     return hidden ? NULL : (void *)(object->base + symbol->st_value);
 }
 
-/* Buckets of symbols in the order of their hashes; the last of a bucket has an odd one. */
+/* Each bucket lists symbols by their hashes; the last hash of a bucket is odd. */
 static void *loaded_by_gnu_hash(const struct loaded *object, const struct loaded_tables *tables, const char *name)
 {
     const uint32_t *table = tables->gnu_hash;
@@ -126,7 +126,7 @@ static void *loaded_symbol(const struct loaded *object, const char *name)
     return tables.hash != NULL ? loaded_by_hash(object, &tables, name) : NULL;
 }
 
-/* --- what an object needs ------------------------------------------------------------------------------------------ */
+/* --- needed libraries ---------------------------------------------------------------------------------------------- */
 
 static const char *loaded_base_name(const char *path)
 {
@@ -134,7 +134,7 @@ static const char *loaded_base_name(const char *path)
     return slash == NULL ? path : slash + 1;
 }
 
-/* Whether the object needs a library of one of the two names. */
+/* Whether the object needs a library with one of the two names. */
 static bool loaded_needs(const struct loaded *object, const char *path, const char *own_name)
 {
     const char *strings = loaded_table(object, DT_STRTAB);
@@ -199,7 +199,7 @@ static int loaded_visit_any(struct dl_phdr_info *info, size_t size, void *argume
     return search->found != NULL;
 }
 
-/* The first object that is visited is only what the lock is held for. */
+/* The first visited object only serves to hold the lock. */
 static int loaded_visit_once(struct dl_phdr_info *info, size_t size, void *argument)
 {
     struct loaded_search *search = argument;
@@ -265,7 +265,7 @@ bool hak__loaded_before(const void *one, const void *other)
 
 /* --- by address ----------------------------------------------------------------------------------------------------- */
 
-/* The result of the C library's search (glibc's <dlfcn.h>, which older ones do not have). */
+/* The result of the C library's search, as in glibc's <dlfcn.h>, which older versions lack. */
 struct unwind_object {
     unsigned long long flags;
     void *start, *end;
@@ -276,7 +276,7 @@ struct unwind_object {
 extern int find_object(void *address, struct unwind_object *result) __asm__("_dl_find_object") __attribute__((weak, visibility("default")));
 
 enum { KNOWN_MOST = 256 };
-static hak_rare_data struct hak_module known_modules[KNOWN_MOST]; /* where the C library has no search: from the start */
+static hak_rare_data struct hak_module known_modules[KNOWN_MOST]; /* the modules at start, for a C library without the search */
 static hak_rare_data unsigned known_count;
 
 static int know_module(struct dl_phdr_info *info, size_t size, void *argument)

@@ -1,35 +1,34 @@
-/* The objects of the process as the dynamic linker lists them, and their symbols. Nothing here allocates. All but hak__loaded_at take
- * dl_iterate_phdr's lock, which a callback of the program may hold, and which a forked child may find held for ever: nothing that a
- * correct call of malloc's family comes to asks them.
+/* The objects of the process as the dynamic linker lists them, and their symbols. Nothing here allocates. All functions but
+ * hak__loaded_at take dl_iterate_phdr's lock, which a callback of the program may hold, and which a forked child may find held for
+ * ever: no correct call of malloc's family reaches them.
  *
- * A fully static program exports nothing, and a library in a separate namespace (dlmopen) sees that namespace alone. */
+ * A fully static program exports nothing, and a library in a separate namespace (dlmopen) sees only that namespace. */
 #pragma once
 
 #include "base/compiler.h"
 
-/* The function or object that references of the program itself are bound to: the first definition in the order of loading; NULL if there
- * is none. */
+/* The function or object to which the program's own references are bound: the first definition in load order, or NULL. */
 hak_cold void *hak__loaded_first(const char *name);
 
-/* A function of the object that the kernel maps into each process; NULL where there is none. Takes no lock. */
+/* A function of the object that the kernel maps into each process, or NULL. Takes no lock. */
 void *hak__loaded_by_kernel(const char *name);
 
-/* The same for the object that has the address `user` in it: its own definition, or that of a library which it needs, or which
- * one of those needs; only where they have none, the first one of any object. */
+/* The same for the object that contains the address `user`: its own definition, or one of a library that it needs directly or
+ * indirectly; only if these have none, the first one of any object. */
 hak_cold void *hak__loaded_for(const void *user, const char *name);
 
-/* Whether the object that has the address `one` in it stands before that of `other`, or is the same. */
+/* Whether the object that contains the address `one` precedes that of `other`, or is the same. */
 hak_cold bool hak__loaded_before(const void *one, const void *other);
 
 struct hak_module {
-    uintptr_t start, end, base; /* of all its parts; what its file's addresses count from */
-    const char *name; /* the loader's: empty for the program itself */
+    uintptr_t start, end, base; /* of all its parts; the base of the addresses in its file */
+    const char *name; /* as the loader has it: empty for the program itself */
     const uint8_t *tables; /* the header of its call frame tables, or NULL */
 };
 
-/* Once, by the library's constructor. */
+/* Called once, by the library's constructor. */
 hak_at_start void hak__loaded_begin(void);
 
-/* The module of an address, without a lock: by the C library's search where it has one (_dl_find_object, glibc 2.35); else only those
- * of the program's start are known. False, and nothing is stored: it is in none. */
+/* Finds the module of an address without a lock: by the C library's search if there is one (_dl_find_object, glibc 2.35); otherwise
+ * only the modules of the program's start are known. False: it is in none, and *module is unchanged. */
 hak_cold bool hak__loaded_at(uintptr_t address, struct hak_module *module);

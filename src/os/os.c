@@ -1,11 +1,11 @@
-/* Counts every call to the system by kind and hands it to the table in force. */
+/* Counts every call to the system by kind and passes it to the current table. */
 #include "os/os.h"
 
 #if HAK_TESTING
 const struct hak_os *hak__os = &hak__os_linux;
 #endif
 
-/* On a line apart from words that fast paths only read. */
+/* On a cache line apart from words that fast paths only read. */
 hak_line_aligned _Atomic uint64_t hak__os_calls[HAK_OS_CALLS];
 _Atomic uint64_t hak__os_failures;
 

@@ -6,23 +6,23 @@
  *
  *   map(address, size)        fresh zeroed read-write memory exactly there; EEXIST if anything is mapped in the
  *                             range (nothing is replaced), ENOMEM if the system refuses
- *   extend(address, size)     as map, by making a mapping of ours longer that ends at the address: works in a process with as many
- *                             mappings as it may have too; ENOMEM also if anything is mapped in the range
+ *   extend(address, size)     as map, by making a mapping of ours longer that ends at the address: works even in a process that
+ *                             has as many mappings as it may; ENOMEM also if anything is mapped in the range
  *   unmap(address, size)      the range is no longer mapped
  *   purge(address, size)      the range stays mapped, its pages go back at once, it reads as zeros; EINVAL for locked pages where
  *                             the kernel has no call for them (before 5.18); ENOSYS where such calls do nothing
  *   move(from, size, to, new_size)   a mapping moves and grows without copying; [to, to + new_size) must be mapped by
  *                             us and is replaced; afterwards [from, from + size) is unmapped
- *   advise(address, size, what)      huge pages for the range: wanted or not, or made now where pages are there (the
- *                             range is a SuperSlab then): hints, of which only COLLAPSE has a result worth knowing.
+ *   advise(address, size, what)      huge pages for the range: wanted, unwanted, or made now from present pages (the
+ *                             range is then a SuperSlab): hints, and only COLLAPSE's result is worth knowing.
  *                             WIPE_ON_FORK: the range is zero in forked children, DONT_FORK: it is not mapped there; a
  *                             promise when it succeeds. GUARD:
- *                             what touches the range faults, and its pages are gone, until UNGUARD or unmap; no mapping
- *                             is split. EINVAL where the kernel has no such thing (before 6.13). FORBID, ALLOW: the same
+ *                             any access to the range faults, and its pages are gone, until UNGUARD or unmap; no mapping
+ *                             is split. EINVAL if the kernel lacks guards (before 6.13). FORBID, ALLOW: the same
  *                             by protection, which keeps the pages and splits mappings.
- *                             RESTORE: as it was mapped, whatever rights, keys, guards and advice for forks the program has
- *                             given it; the content stays. ENOMEM where it may not be
- *   fixed()                   the process was started with addresses that are not random
+ *                             RESTORE: undoes all rights, keys, guards and advice for forks that the program has
+ *                             given it; the content stays. ENOMEM if some may remain
+ *   fixed()                   the process was started without random addresses
  *   probe(size)               an address at which `size` bytes were unmapped a moment ago, or 0 */
 #pragma once
 
@@ -52,18 +52,18 @@ enum hak_os_advice {
     HAK_OS_ADVICES
 };
 
-/* The system's setting for huge pages by fault; NEVER also where there are none. */
+/* The system's setting for huge pages by fault; NEVER also if it has none. */
 enum hak_os_huge_setting { HAK_OS_HUGE_NEVER, HAK_OS_HUGE_MADVISE, HAK_OS_HUGE_ALWAYS };
 
 #define HAK_OS_UNLIMITED UINT64_MAX
 
-/* What the system allows the process; HAK_OS_UNLIMITED where it sets no limit or does not say. */
+/* The system's limits for the process; HAK_OS_UNLIMITED if there is none or it is not known. */
 struct hak_os_seen {
     uint64_t memory_max, memory_high; /* of its control group and those above it */
     uint64_t address_space; /* RLIMIT_AS */
     uint64_t data; /* RLIMIT_DATA */
-    uint64_t mappings; /* as many as it may have (vm.max_map_count); 0: unknown */
-    uint32_t cpus; /* processors that it may run on; 0: unknown */
+    uint64_t mappings; /* the most that it may have (vm.max_map_count); 0: unknown */
+    uint32_t cpus; /* processors on which it may run; 0: unknown */
     bool strict; /* the system promises no more memory than it has (overcommit_memory=2) */
 };
 
@@ -77,10 +77,10 @@ struct hak_os {
     enum hak_os_huge_setting (*huge_setting)(void); /* reads a file */
     uintptr_t (*probe)(size_t size);
     uint64_t (*now_ms)(void); /* monotonic, coarse (a few ms) */
-    uint64_t (*random)(void); /* unpredictable where the system allows it, else merely varied */
-    bool (*fixed)(void); /* whether addresses are to be the same in each run (ADDR_NO_RANDOMIZE) */
+    uint64_t (*random)(void); /* unpredictable if the system can provide that, else merely varied */
+    bool (*fixed)(void); /* whether addresses should be the same in each run (ADDR_NO_RANDOMIZE) */
     size_t (*page_size)(void);
-    void (*seen)(struct hak_os_seen *out); /* reads files: for rare use, with no lock held */
+    void (*seen)(struct hak_os_seen *out); /* reads files: call it rarely, and without locks */
 };
 
 extern const struct hak_os hak__os_linux;
@@ -91,7 +91,7 @@ extern const struct hak_os *hak__os; /* tests point it at a fake */
 #define hak__os (&hak__os_linux)
 #endif
 
-/* Calls made so far, by kind, and how many of them failed; counted by the arena's wrappers of the table. */
+/* Calls made so far and failures among them, by kind; counted by the arena's wrappers of the table. */
 extern _Atomic uint64_t hak__os_calls[HAK_OS_CALLS];
 extern _Atomic uint64_t hak__os_failures;
 
@@ -103,14 +103,14 @@ int hak__os_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size);
 int hak__os_advise(uintptr_t address, size_t size, enum hak_os_advice what);
 uintptr_t hak__os_probe(size_t size);
 
-/* A thread of the library's own and waiting (thread.c); real in tests as well, so not part of the table.
+/* A thread of the library, and waiting (thread.c). Real in tests as well, so not part of the table.
  *
- * hak__os_thread_init: once, when the process has just been started: notes the scheduling that the thread is to have, and
- *   where thread-local words lie.
- * hak__os_thread_start: from anywhere, with all signals blocked, which the thread then has for good; takes no lock and
- *   allocates nothing. One thread at a time. *alive is not 0 from before it runs until it has left its memory, and 0 when
- *   the system refuses it (false). The thread has no heap, and may use what thread.c says.
- * hak__os_thread_settle: first thing in the thread, which is then named "hakmem"; false when it cannot have the scheduling that it should.
+ * hak__os_thread_init: once, when the process has just started: notes the scheduling that the thread is to have, and
+ *   the place of thread-local words.
+ * hak__os_thread_start: may be called anywhere with all signals blocked, as they then stay in the thread; takes no lock and
+ *   allocates nothing. One thread at a time. *alive is not 0 from before it runs until it has left its memory, and 0 if
+ *   the system refuses it (false). The thread has no heap, and may use only what thread.c lists.
+ * hak__os_thread_settle: the thread's first call; names it "hakmem". False if it cannot have the scheduling that it should.
  * hak__os_thread_wait: returns when *alive is 0.
  * hak__os_sleep: returns at once unless *word is `value`, else when it is woken, interrupted, or `ms` have passed;
  *   HAK_OS_UNLIMITED: no limit. */
@@ -118,48 +118,47 @@ hak_at_start void hak__os_thread_init(const void *thread_local_word);
 hak_cold bool hak__os_thread_start(void (*body)(void), _Atomic uint32_t *alive);
 hak_cold bool hak__os_thread_settle(void);
 hak_cold void hak__os_thread_wait(_Atomic uint32_t *alive);
-hak_cold bool hak__os_can_change_user(void); /* whether the process is root, or of two users */
+hak_cold bool hak__os_can_change_user(void); /* whether the process is root, or has two different users */
 hak_cold uint64_t hak__os_block_signals(void);
 hak_cold void hak__os_restore_signals(uint64_t before);
 hak_cold void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms);
 hak_cold void hak__os_wake(_Atomic uint32_t *word);
 
-/* The calling thread's thread pointer, from which its thread-local variables lie at the same distance in every thread. */
+/* The calling thread's thread pointer; its thread-local variables are at the same distance from it in every thread. */
 const char *hak__os_thread_pointer(void);
 
-/* The kernel's knowledge of memory, for the ledger of the statistics. These change nothing, so they are
- * not part of the table. All may be used in signal handlers.
+/* What the kernel knows of memory, for the ledger of the statistics. These functions change nothing, so they are not part of the
+ * table. Signal handlers may call all of them.
  *
- * hak__os_resident: pages[i] is 1 when the i-th page of the range is in memory (a page that was only ever read is the
- * kernel's page of zeros: in memory by this call, not in the process's resident size). 0 or an errno code: ENOMEM when
+ * hak__os_resident: pages[i] is 1 if the i-th page of the range is in memory (a page that was only ever read is the
+ * kernel's page of zeros: in memory by this call, not in the process's resident size). 0 or an errno code: ENOMEM if
  * a part of the range is not mapped, EPERM after hak__os_filter_comes(true); `pages` is undefined then.
- * hak__os_readable: 0 when the eight bytes there can be read, EFAULT when not, EPERM after hak__os_filter_comes(true).
- * hak__os_filter_comes: system calls may be forbidden from now on, so the two make none any more (interpose/filter.c);
- * false: they may again, since the filter was not installed. Returns what held before.
+ * hak__os_readable: 0 if the eight bytes there can be read, EFAULT if not, EPERM after hak__os_filter_comes(true).
+ * hak__os_filter_comes: from now on system calls may be forbidden, so the two make none (interpose/filter.c);
+ * false: they may again, since the filter was not installed. Returns the previous state.
  * hak__os_mappings: calls `each` with the start of every mapping of the process and its resident bytes, and once more with
- * those of them in huge pages; false when the kernel does not tell. */
+ * its bytes in huge pages; false if the kernel does not tell. */
 hak_cold bool hak__os_filter_comes(bool comes);
 hak_cold bool hak__os_is_filtered(void);
 hak_at_start int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
 hak_cold int hak__os_readable(uintptr_t address);
 hak_cold bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument);
 
-/* Ranges of addresses that are the library's before there is memory in them, for data that must not move and grows to an unknown size.
- * Real in tests too, so not part of the table. All may be called in signal handlers; any thread. */
+/* Address ranges that the library reserves before they have memory, for data that must not move and grows to an unknown size. Real
+ * in tests too, so not part of the table. Any thread may call these functions, also in signal handlers. */
 
-/* `size` bytes of inaccessible addresses, which cost no memory; 0 when the system refuses. */
+/* Reserves `size` bytes of inaccessible addresses, which cost no memory; 0 if the system refuses. */
 hak_cold uintptr_t hak__os_reserve(size_t size);
 
-/* The pages of the range, which is part of a reserved one, are zeroed memory from now on if they were not memory before, and
- * keep their contents if they were. 0 or an errno code. */
+/* Makes a part of a reserved range memory: new pages are zeroed, existing ones keep their contents. 0 or an errno code. */
 hak_cold int hak__os_commit(uintptr_t address, size_t size);
 
-/* The pages go back to the system and read as zeros. */
+/* Returns the pages to the system; they then read as zeros. */
 hak_cold void hak__os_discard(uintptr_t address, size_t size);
 
-/* Zeroed memory for a moment, apart from the heap; 0 when the system refuses. */
+/* Zeroed memory for a short time, apart from the heap; 0 if the system refuses. */
 hak_cold uintptr_t hak__os_borrow(size_t size);
 hak_cold void hak__os_return(uintptr_t address, size_t size);
 
-/* Lets data that the loader has made read-only be written. 0 or an errno code. */
+/* Makes data writable that the loader has made read-only. 0 or an errno code. */
 hak_cold int hak__os_unprotect(void *data, size_t size);

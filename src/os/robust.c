@@ -23,7 +23,7 @@ static hak_cold void robust_find(struct hak_robust_thread *me)
 
 static void robust_set_pending(struct robust_list_head *head, void *entry) { *(void *volatile *)&head->list_op_pending = entry; }
 
-/* From here on the kernel looks at the word when this thread ends. It alone and the kernel read the list, so the compiler's order
+/* From here on the kernel looks at the word when this thread ends. Only this thread and the kernel read the list, so compiler order
  * is enough. */
 static void robust_enter(struct hak_robust *lock, struct hak_robust_thread *me)
 {
@@ -48,21 +48,22 @@ static void robust_leave(struct hak_robust_thread *me)
 
 static bool robust_lives(uint32_t number) { return hak__syscall(SYS_kill, number, 0) != -ESRCH; }
 
-/* Takes a free lock; keeps the mark of waiting threads. */
+/* Takes a free lock; keeps the waiters' mark. */
 static bool robust_try(struct hak_robust *lock, uint32_t word, uint32_t number)
 {
-    /* acquire: pairs with the release in hak__robust_release, or with the kernel's store for one that has died. */
+    /* acquire: pairs with the release in hak__robust_release, or with the kernel's store for a dead holder. */
     return hak_cas_strong(&lock->word, &word, (word & FUTEX_WAITERS) | number, HAK_ACQUIRE, HAK_RELAXED);
 }
 
-/* Only where a holder has said that the kernel does not report its death. Reported deaths are in the word before the thread is gone. */
+/* Only for a holder that has noted that the kernel does not report its death. A reported death is in the word before the thread is
+ * gone. */
 static bool robust_try_dead(struct hak_robust *lock, uint32_t word, uint32_t number)
 {
     return hak_load(&lock->unlisted, HAK_RELAXED) != 0 && !robust_lives(word & FUTEX_TID_MASK) && robust_try(lock, word, number);
 }
 
-/* Sleeps until the word is no longer `word`, which a thread has. A thread that has slept keeps the mark of waiting threads when it takes the
- * lock, since there may be more of them. */
+/* Sleeps until the word is no longer `word`, which names a holder. A thread that has slept sets the waiters' mark when it takes the
+ * lock, since others may still sleep. */
 static void robust_sleep(struct hak_robust *lock, uint32_t word)
 {
     static const struct timespec time = { 0, ROBUST_LOOK_MS * 1000000 };
@@ -71,7 +72,7 @@ static void robust_sleep(struct hak_robust *lock, uint32_t word)
     hak__syscall(SYS_futex, &lock->word, FUTEX_WAIT, word | FUTEX_WAITERS, &time, NULL, 0);
 }
 
-/* A handler may have forked: the child's thread has another number and another list, and its own copy of a lock is left
+/* A handler may have forked: the child's thread has another number and another list, and its own copy of the lock has no holder
  * (hak__robust_orphan). */
 static void robust_look_at_fork(struct hak_robust *lock, struct hak_robust_thread *me)
 {
@@ -80,7 +81,7 @@ static void robust_look_at_fork(struct hak_robust *lock, struct hak_robust_threa
         return;
     void *entered = me->entered;
     robust_enter(lock, me);
-    me->entered = entered; /* the list's memory is as it was */
+    me->entered = entered; /* the list's memory is unchanged */
 }
 
 static hak_cold bool robust_wait(struct hak_robust *lock, struct hak_robust_thread *me)

@@ -1,12 +1,12 @@
-/* A thread that only the kernel knows, and waiting: see os.h. Waiting is by bare system calls.
+/* A thread that only the kernel knows, and waiting: see os.h. Waiting uses bare system calls.
  *
- * The C library's threads are no use here. To make one takes locks that the caller's caller may hold (the loader's, those of
- * a wrapper of pthread_create), and calls malloc; and each of them counts where a program's own are counted: the last thread
- * to end runs exit(). A thread made by clone(2) alone takes no lock, needs no memory but its region, and is not counted.
+ * The C library's threads cannot be used here. Making one takes locks that the caller's caller may hold (the loader's, those of a
+ * wrapper of pthread_create), and calls malloc; and it counts among the program's threads: the last thread to end runs exit(). A
+ * thread made by clone(2) alone takes no lock, needs no memory but its region, and is not counted.
  *
- * It has no thread-local memory of the C library's. Its thread pointer points into zeros that reach as far on both sides as
- * what is used here: this library's thread-local words and errno. Zeros mean "no heap" to the first. So its body may call
- * this library's functions that work without a heap, and of the C library such as touch nothing thread-local but errno.
+ * It has no thread-local memory of the C library's. Its thread pointer points into zeros that reach on both sides as far as they
+ * are used here: by this library's thread-local words and errno. To this library, zeros mean "no heap". So the thread may call
+ * functions of this library that work without a heap, and functions of the C library that touch nothing thread-local but errno.
  *
  *   region:   guard page | stack | zeros below the thread pointer | thread pointer, zeros above it */
 #include <errno.h>
@@ -27,15 +27,15 @@
 
 enum { STACK_BYTES = 64 << 10, SIGNAL_BITS = 64, MASK_WORDS = 64, NAP_MS = 10 };
 
-/* How the process was started, which its threads may change for themselves. */
+/* The scheduling with which the process was started; threads may change their own. */
 static struct thread_schedule {
     int policy, priority, nice;
     long mask_bytes; /* of mask; 0: not known */
-    unsigned long mask[MASK_WORDS]; /* the processors that it may run on */
+    unsigned long mask[MASK_WORDS]; /* the processors on which it may run */
 } thread_first;
 
 static void (*thread_body)(void);
-static size_t thread_reach; /* from the thread pointer to this library's thread-local words */
+static size_t thread_reach; /* distance from the thread pointer to this library's thread-local words */
 
 bool hak__os_can_change_user(void)
 {
@@ -76,7 +76,7 @@ static bool thread_same_mask(const struct thread_schedule *now)
     return now->mask_bytes == thread_first.mask_bytes;
 }
 
-/* The kernel's getpriority gives 20 - nice. */
+/* The kernel's getpriority returns 20 - nice. */
 static void thread_reset(const struct thread_schedule *now)
 {
     if (now->policy != thread_first.policy || now->priority != thread_first.priority)
@@ -87,8 +87,8 @@ static void thread_reset(const struct thread_schedule *now)
         hak__syscall(SYS_sched_setaffinity, 0, thread_first.mask_bytes, thread_first.mask);
 }
 
-/* The thread inherits what its maker has, and goes back to what the process began with. A process that filters its system
- * calls may be killed for the calls that change it; there, only a maker that has changed nothing will do. */
+/* The thread inherits its creator's scheduling and returns to that of the process's start. A process that filters its system calls
+ * may be killed for the calls that change it; there, the creator must have changed nothing. */
 bool hak__os_thread_settle(void)
 {
     struct thread_schedule now;
@@ -108,7 +108,7 @@ bool hak__os_thread_settle(void)
 #if (defined(__x86_64__) || defined(__aarch64__)) && defined(__GLIBC__) && !HAK_ASAN && !HAK_TSAN
 
 #if defined(__x86_64__)
-/* The architecture's rule: the word at the thread pointer is its own address. glibc has one more of these. */
+/* The architecture requires that the word at the thread pointer is its own address. glibc has another such word. */
 static void thread_init_pointer(char *pointer)
 {
     ((void **)(void *)pointer)[0] = pointer;
@@ -118,8 +118,8 @@ static void thread_init_pointer(char *pointer)
 static void thread_init_pointer(char *pointer) { (void)pointer; }
 #endif
 
-/* What else is thread-local in the modules of the two words that are asked for, and what the C library has at the thread
- * pointer itself, lies within this of them. */
+/* Other thread-local data of the modules that hold these two words, and the C library's own at the thread pointer, lie within this
+ * distance of them. */
 #define THREAD_MARGIN ((size_t)16 << 10)
 
 static size_t thread_distance(const void *word)
@@ -130,11 +130,11 @@ static size_t thread_distance(const void *word)
 
 struct thread_region {
     char *start, *stack_top, *pointer, *end;
-    long process; /* in which it was made, or cleared */
+    long process; /* in which the region was made or cleared */
 };
 static struct thread_region thread_region;
 
-/* A forked child has the region as the fork found it: with thread-local words of a thread that was in the middle of its work. */
+/* A forked child has the region as the fork found it, with the thread-local words of a thread in the middle of its work. */
 static void thread_clear_region(void)
 {
     struct thread_region *region = &thread_region;
@@ -146,7 +146,7 @@ static void thread_clear_region(void)
     region->process = hak__syscall(SYS_getpid);
 }
 
-/* Made once in a process and kept: the next thread finds it warm. */
+/* Made once per process and kept, so that the next thread finds it warm. */
 static bool thread_make_region(void)
 {
     size_t page = hak__os->page_size(), to_errno = thread_distance(&errno);
@@ -190,8 +190,8 @@ static bool thread_create(_Atomic uint32_t *alive)
 
 #else
 
-/* Elsewhere, and under sanitizers, which have to know of every thread: one of the C library's. That has signals of its own:
- * setuid() in a process with threads waits until each thread has answered one. */
+/* Elsewhere, and under sanitizers, which must know every thread, the thread is one of the C library's. It has to answer that
+ * library's own signals: in a process with threads, setuid() waits for an answer of each. */
 static const uint64_t thread_library_signals = 7ull << 31;
 
 static size_t thread_distance(const void *word)
@@ -244,12 +244,12 @@ bool hak__os_thread_start(void (*body)(void), _Atomic uint32_t *alive)
     return made;
 }
 
-/* The kernel clears the word when the thread has left its memory, and wakes one who waits; others find out by the time. */
+/* The kernel clears the word when the thread has left its memory, and wakes one waiter; others notice by their time limit. */
 void hak__os_thread_wait(_Atomic uint32_t *alive)
 {
     static const struct timespec time = { 0, NAP_MS * 1000000 };
     uint32_t value;
-    /* acquire: a thread that has waited for its end sees all that it has done. */
+    /* acquire: a thread that has waited for the end sees everything that the ended thread did. */
     while ((value = hak_load(alive, HAK_ACQUIRE)) != 0)
         hak__syscall(SYS_futex, alive, FUTEX_WAIT, value, &time, NULL, 0);
 }
@@ -264,8 +264,8 @@ void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms)
 
 void hak__os_wake(_Atomic uint32_t *word) { hak__syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); }
 
-/* The compilers' own word for it is younger on x86-64 than on the others; there the pointer is also the first word that it
- * points to. */
+/* On x86-64 the compilers' builtin for it came later than elsewhere; there, the pointer is also the first word that it points
+ * to. */
 #if defined(__x86_64__)
 const char *hak__os_thread_pointer(void)
 {

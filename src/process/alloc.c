@@ -1,18 +1,18 @@
-/* See alloc.h. Called by malloc_slow.c, calloc.c, aligned.c and kinds/hardened.c. */
+/* Called by malloc_slow.c, calloc.c, aligned.c and kinds/hardened.c. */
 #include "process/alloc.h"
 
 #include "arena/limit.h"
 #include "guard/check.h"
 #include "guard/exact.h"
-#include "process/heap_slow.h"
 #include "huge/huge.h"
+#include "process/heap_slow.h"
 #include "process/request.h"
-#include "span/hardened.h"
 #include "process/start.h"
+#include "span/hardened.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 
-/* For a thread that has given its heap back, or finds none: the system refuses the memory of a new one, or there are too many. */
+/* For a thread that has returned its heap or finds none: the system refuses memory for a new one, or there are too many. */
 static hak_cold void *alloc_late(uint32_t class, size_t n)
 {
     struct hak_heap *heap = hak__exit_heap_lock();
@@ -45,7 +45,7 @@ hak_inline void *alloc_class(uint32_t class, size_t n)
 
 static hak_cold void *alloc_class_again(uint32_t class, size_t n)
 {
-    if ((hak__heap_current()->mode & HAK_MODE_REDIRECTED) != 0) /* that heap has done so already */
+    if ((hak__heap_current()->mode & HAK_MODE_REDIRECTED) != 0) /* a redirected heap has done so already */
         return NULL;
     hak__request_relieve(hak__classes[class].size);
     void *block = alloc_class(class, n);

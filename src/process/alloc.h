@@ -1,20 +1,20 @@
-/* A block for the calling thread from the heap layer or the arena, whatever the thread's state. Every request that its cache
- * does not serve ends here. All functions give NULL when the system refuses, and set errno to ENOMEM. */
+/* Gets a block for the calling thread from the heap layer or the arena, whatever the thread's state. Every request that misses
+ * its cache ends here. All functions return NULL when the system refuses, with errno set to ENOMEM. */
 #pragma once
 
 #include "diag/latency.h"
 #include "size/size.h"
 
-/* One block of a class, for n bytes; a hardened one has exactly n. */
+/* One block of a class, for n bytes; a hardened one holds exactly n. */
 void *hak__alloc_class(uint32_t class, size_t n);
 
-/* The same for a class above the tiny pool; *zero says whether the block's bytes are known to be 0. */
+/* The same for a class above the tiny ones; *zero: its bytes are known to be 0. */
 void *hak__alloc_class_zeroed(uint32_t class, bool *zero);
 
 /* A huge block at a multiple of `align`; zero: NULL, or as above. */
 hak_noinline void *hak__alloc_huge(size_t n, size_t align, bool *zero);
 
-/* A block of a class, or with HAK_CLASSES a huge one, timed under HAKMEM_LATENCY. */
+/* A block of a class, or a huge one with HAK_CLASSES; timed under HAKMEM_LATENCY. */
 hak_inline void *hak__alloc_timed(uint32_t class, size_t n)
 {
     uint64_t started = hak__latency_begin();

@@ -1,7 +1,6 @@
-/* fork() in a process with threads. Nothing is locked across it: there is no prepare handler at all, so a fork can neither
- * wait for a lock nor deadlock with the C library's. The first slow path of a child finds out that it is one
- * (base/forked.h), resets the locks that threads which do not exist there may have held (their sections keep the data
- * valid at every step) and takes over those threads' heaps. */
+/* fork() in a process with threads. No lock is held across it: there is no prepare handler, so a fork neither waits for a lock
+ * nor deadlocks with the C library's. A child's first slow path detects the fork (base/forked.h), resets the locks that missing
+ * threads may have held (their sections keep the data valid at every step) and takes over those threads' heaps. */
 #include "process/fork.h"
 
 #include <unistd.h>
@@ -10,16 +9,16 @@
 #include "base/forked.h"
 #include "base/syscall.h"
 #include "guard/check.h"
-#include "userheap/region.h"
 #include "process/thread.h"
 #include "upkeep/step.h"
+#include "userheap/region.h"
 
 static struct hak_lock *held_while_starting;
 
-/* The child of the only thread that ever had a heap has nothing to repair, unless another one has forked it. A thread
- * that has a heap here is the one that has forked. One without may be new, made before that thread has come to a slow path;
- * it cannot tell whose the heaps are. They stay as they are, and what is free in those of threads that do not exist is not
- * used again. The forking thread is in no slow path meanwhile, where it would wait for this to end: nobody has the locks. */
+/* The child of the only thread that ever had a heap needs no repair, unless another thread forked it. A thread with a heap here
+ * is the forking one. A thread without may be new, started before the forking thread took a slow path; it cannot tell whose the
+ * heaps are, so they stay as they are, and missing threads' free blocks are never reused. The forking thread is in no slow path
+ * meanwhile: it would wait for the repair to end, and no thread has the locks. */
 static bool fork_repair(void)
 {
     bool forker = (hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0;

@@ -3,5 +3,5 @@
 
 #include "base/lock.h"
 
-/* At the library's start, which runs under the lock `starting`. */
+/* At the library's start, under the lock `starting`. */
 void hak__fork_init(struct hak_lock *starting);

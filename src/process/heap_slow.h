@@ -3,11 +3,11 @@
 
 #include "userheap/userheap.h"
 
-/* A block of the class, or a huge one, of the heap; NULL, and errno is ENOMEM: its limit does not allow it, or the system refuses. */
+/* A block of the class, or a huge one, from the heap; NULL with errno ENOMEM: its limit forbids it, or the system refuses. */
 void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, const char *function);
-/* The same, never a sample: those end with a page. */
+/* The same, but never a sample, because a sample's block ends at a page's end. */
 void *hak__uheap_alloc_aligned(struct hak_uheap *own, uint32_t class, size_t n, const char *function);
 void *hak__uheap_alloc_huge(struct hak_uheap *own, size_t n, size_t align, bool *zero, const char *function);
 
-/* Whatever the process's mode asks of a request. *zero: the bytes are known to be 0. */
+/* Applies all that the process's mode asks of a request. *zero: the bytes are known to be 0. */
 void *hak__uheap_request(struct hak_uheap *own, size_t align, size_t n, bool *zero, const char *function);

@@ -1,6 +1,6 @@
-/* mprotect, so that the rights which a program takes from a block's pages are known before the block is freed: see
- * span/shield.h. It is the system call of that name; one that the program makes itself, past the C library, is not seen.
- * Compiled only where the library takes malloc's place, and not with HAKMEM_INTERPOSE=malloc-only. */
+/* mprotect, so that the library knows, before a block is freed, of access that the program revoked from its pages
+ * (span/shield.h). It makes that system call; a direct system call of the program goes unseen. Compiled only where the library
+ * replaces malloc, and not with HAKMEM_INTERPOSE=malloc-only. */
 #include "base/compiler.h"
 
 #if HAK_OVERRIDE && HAK_INTERPOSE

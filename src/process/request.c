@@ -1,4 +1,4 @@
-/* See request.h. */
+/* The slow parts of request.h. */
 #include "process/request.h"
 
 #include <errno.h>
@@ -7,15 +7,15 @@
 #include "cache/cache.h"
 #include "cache/tune.h"
 #include "os/os.h"
-#include "userheap/userheap.h"
+#include "process/start.h"
 #include "profile/profile.h"
 #include "span/hardened.h"
-#include "process/start.h"
 #include "upkeep/background.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
+#include "userheap/userheap.h"
 
-/* What the first thread has freed in huge blocks before it had a heap. */
+/* Counts the huge blocks that the first thread freed before it had a heap. */
 static hak_noinline void note_freed_before(struct hak_heap *heap)
 {
     hak__heap_idle_more(heap, hak_counted(&hak__arena_published.dirty));
@@ -41,7 +41,7 @@ void *hak__request_sample(struct hak_uheap *own, size_t align, size_t n)
     if (own == NULL && (heap->mode & HAK_MODE_REDIRECTED) != 0)
         own = heap->share.standard;
     void *block = hak__profile_take(align <= HAK_ALIGN ? hak__class_of(n) : hak__aligned_class(align, n), n, samples_of(own));
-    hak__profile_poll(heap, hak__os->now_ms()); /* a thread whose requests all hit has no other occasion */
+    hak__profile_poll(heap, hak__os->now_ms()); /* the only occasion for a thread whose requests all hit */
     return block;
 }
 
@@ -66,17 +66,17 @@ static size_t collect(void flush(struct hak_heap *))
 
 size_t hak__request_collect(void) { return collect(hak__cache_flush); }
 
-/* A few small blocks of other sizes stay: who is told that there is no memory needs some to say so, as an exception does. */
+/* Keeps a few small blocks of other sizes: the failing program needs some to report the failure, as an exception does. */
 static void flush_most(struct hak_heap *heap)
 {
     hak__cache_leave(heap);
-    hak__cache_take_up(heap); /* they are this thread's still */
+    hak__cache_take_up(heap); /* the blocks are still this thread's */
 }
 
-/* What can be given up is a part of what is mapped, and a long request is not served for want of a little. */
+/* Only a part of what is mapped can be released: too little for a request RELIEF_SHARE times as long. */
 enum { RELIEF_SHARE = 16, RELIEF_TURNS = 32, RELIEF_MS = 100 };
 
-/* Changes when the thread, or any other in larger steps, has given something back. */
+/* Changes when this thread has released memory, or any other has in larger steps. */
 static uint64_t relief_state(void)
 {
     const struct hak_heap *heap = hak__heap_current();
@@ -84,7 +84,7 @@ static uint64_t relief_state(void)
     return hak_counted(&hak__arena_published.mapped) + (has ? hak_counted(&heap->polling.idle_bytes) : 0);
 }
 
-/* A program that goes on asking in vain is spared the walk mostly, and of threads that ask at once one walks. */
+/* A program that keeps asking in vain is mostly spared the walk, and of threads that ask at once one walks. */
 void hak__request_relieve(size_t n)
 {
     static hak_rare_data _Atomic uint64_t state_then, then_ms;
@@ -130,7 +130,7 @@ void *hak__fail(int code)
 
 void *hak__no_memory(void) { return hak__fail(ENOMEM); }
 
-/* Huge blocks need no heap, but a thread that has one takes part in upkeep for them. */
+/* Huge blocks need no heap, but a thread that has one polls upkeep for them. */
 void hak__poll_huge(size_t given, size_t taken)
 {
     struct hak_heap *heap = hak__heap_current();

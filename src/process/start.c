@@ -1,25 +1,25 @@
-/* See start.h. Called at the first slow path, wherever that comes from, and by init.c. */
+/* Runs at the first slow path, wherever that comes from, and from init.c. */
 #include "process/start.h"
 
 #include "arena/meta.h"
 #include "arena/runs.h"
 #include "base/forked.h"
-#include "base/lock.h"
 #include "base/limits.h"
+#include "base/lock.h"
 #include "diag/options.h"
-#include "process/fork.h"
 #include "harden/zero_size.h"
 #include "heap/spans.h"
 #include "os/os.h"
+#include "process/fork.h"
+#include "process/thread.h"
 #include "span/hardened.h"
 #include "stats/stats.h"
-#include "process/thread.h"
 
 static struct hak_lock start_lock = HAK_LOCK_INIT(HAK_RANK_INIT);
 static _Atomic bool started;
 static bool options_read;
 
-/* Once the options are known: before or after the first allocation. */
+/* Called once the options are known: before or after the first allocation. */
 static void begin_hardened(void)
 {
     hak__hardened_begin();

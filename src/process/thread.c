@@ -1,5 +1,5 @@
-/* Life of a thread's heap: attach at the first slow path, drain and park when the thread ends, a shared heap for what
- * its last destructors still do. Called by malloc_slow.c, kinds/ and init.c. */
+/* The life of a thread's heap: attached at the first slow path, drained and parked when the thread ends; its last destructors
+ * use a shared exit heap. Called by malloc_slow.c, kinds/ and init.c. */
 #include "process/thread.h"
 
 #include <errno.h>
@@ -16,21 +16,21 @@
 #include "diag/options.h"
 #include "guard/check.h"
 #include "heap/heap.h"
-#include "userheap/userheap.h"
 #include "span/hardened.h"
 #include "upkeep/background.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
+#include "userheap/userheap.h"
 
-/* The sentinel of a thread whose heap was parked: a copy of the other one. The first thread that ends makes it, so processes in
- * which none does pay nothing. */
+/* The sentinel of a thread whose heap was parked: a copy of the other one. The first thread to end makes it, so a process
+ * without such threads pays nothing. */
 static hak_rare_data struct hak_heap_front exited_sentinel;
 
 static pthread_key_t key;
 static _Atomic bool key_made;
 
-/* The heap of the process's first thread until the library's constructor runs: thread-local memory may be laid out anew
- * after the first allocations (they can come from IFUNC resolvers), and the thread then finds its heap here. */
+/* The first thread's heap until the library's constructor runs: thread-local memory may be laid out anew after the first
+ * allocations (IFUNC resolvers may make them), and the thread then finds its heap here. */
 static struct hak_heap *early_heap;
 
 static struct hak_lock exit_heap_mutex = HAK_LOCK_INIT(HAK_RANK_EXIT_HEAP);
@@ -42,13 +42,13 @@ bool hak__thread_has_exited(void) { return (hak__heap_current()->mode & HAK_MODE
 
 static void thread_ends(void *value);
 
-/* --- heaps of threads that are gone --------------------------------------------------------------------------------------- */
+/* --- heaps of exited threads ---------------------------------------------------------------------------------------------- */
 
 enum { FREES_WITHOUT_HEAP = 16, ASKED_PER_CALL = 4, STEPS_PER_CALL = 64, HEAPS_SMALL = 16 };
 
-/* The thread's number, by which take_back asks later whether it has gone. A child of vfork() has other numbers in the same memory;
- * take_back knows none of them. A process with few heaps does not ask for numbers: it has few to lose, and may have forbidden
- * itself the call. */
+/* Notes the thread's number, by which take_back asks later whether it has exited. A vfork child has other numbers in the same
+ * memory; take_back knows none of them. A process with few heaps does not ask for numbers: it has few to lose, and may have
+ * forbidden itself the call. */
 static void set_thread(struct hak_heap *heap)
 {
     uint64_t thread = 0;
@@ -77,8 +77,8 @@ static void lay_aside(struct hak_heap *heap)
     heap->ending = false;
 }
 
-/* Parks a heap whose thread has gone as that would have done itself. Only sweepers and other callers of this lock such a heap; the one
- * that still finds it so under the lock parks it. Returns whether it asked the kernel. */
+/* Parks a heap for its exited thread. Only sweepers and other callers of this lock such a heap; the first to find it unparked
+ * under the lock parks it. Returns whether it asked the kernel. */
 static bool take_back(struct hak_heap *heap)
 {
     uint64_t thread = hak_load(&heap->thread, HAK_RELAXED);
@@ -97,12 +97,12 @@ static bool take_back(struct hak_heap *heap)
     return true;
 }
 
-/* Parks a few of the heaps whose threads ended without destructors, or got their heaps after those. It goes round: if every new
- * thread leaves one, there are at most twice as many heaps as threads. A heap without a number does not count as asked, or a row
+/* Parks a few heaps whose threads ended without destructors, or got their heaps after those. It goes round: if every new thread
+ * leaves one, there are at most twice as many heaps as threads. A heap without a number does not count as asked; otherwise a row
  * of them would cause a new heap each time. */
 static void take_some_back(void)
 {
-    static _Atomic uint32_t hand; /* two threads may look at the same heaps */
+    static _Atomic uint32_t hand; /* two threads may check the same heaps */
     uint32_t id = hak_load(&hand, HAK_RELAXED), last = hak__heap_last_id();
     for (uint32_t asked = 0, steps = 0; asked < ASKED_PER_CALL && steps < STEPS_PER_CALL; steps++) {
         id = id < last ? id + 1 : 1;
@@ -111,7 +111,8 @@ static void take_some_back(void)
     hak_store(&hand, id, HAK_RELAXED);
 }
 
-/* Locked, as all that these give: a child forked before the heap is its thread's own parks none that another thread is about to have. */
+/* Returns the heap locked, as all these functions do: a child forked before the thread owns it parks no heap that another thread
+ * is about to get. */
 static struct hak_heap *take_up(void)
 {
     struct hak_heap *heap = hak__heap_take_up();
@@ -131,7 +132,7 @@ static struct hak_heap *heap_open_new(struct hak_heap *heap)
     return heap;
 }
 
-/* Where all ids are taken, spare shares give theirs. */
+/* When all ids are taken, spare shares give up theirs. */
 static struct hak_heap *heap_make(void)
 {
     struct hak_heap *heap = hak__heap_new();
@@ -147,25 +148,25 @@ static struct hak_heap *obtain_heap(void)
         hak__cache_take_up(heap);
         hak__cache_unpark(heap);
         heap->share.robust.generation = 0;
-        if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0)) /* of a thread that a fork has left behind */
+        if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0)) /* left behind by a fork */
             hak__cache_redirect(heap, false);
         return heap;
     }
     heap = heap_make();
     if (heap == NULL || hak_likely(!hak__common_add(heap)))
         return heap;
-    hak__cache_park(heap); /* it caches nothing, and belongs to no sum of those that do */
+    hak__cache_park(heap); /* it caches nothing, and belongs to no sum */
     hak__heap_unlock(heap);
     return heap_make();
 }
 
 /* --- a thread's beginning and end ------------------------------------------------------------------------------------------ */
 
-static bool key_exists(void) { return hak_load(&key_made, HAK_ACQUIRE); } /* acquire: the key, too, is there */
+static bool key_exists(void) { return hak_load(&key_made, HAK_ACQUIRE); } /* acquire: the key is visible too */
 
 static bool is_first_thread(void) { return hak__syscall(SYS_gettid) == hak__syscall(SYS_getpid); }
 
-/* By the library's constructor; by a thread that is there before it, and shows that the C library is ready. */
+/* Called by the library's constructor, or by an earlier thread, which shows that the C library is ready. */
 static bool make_key(void)
 {
     hak__lock_acquire(&exit_heap_mutex);
@@ -175,7 +176,7 @@ static bool make_key(void)
     return key_exists();
 }
 
-/* The heap that the calling thread has obtained is its own from now on. */
+/* Makes the heap the calling thread's own. */
 static void become_owner(struct hak_heap *heap)
 {
     set_thread(heap);
@@ -208,7 +209,7 @@ struct hak_heap *hak__thread_attach(void)
         become_owner(heap);
     }
     hak__uheap_inherit(heap);
-    if (!early || (!first && make_key())) /* may allocate, which is why the heap is current by now */
+    if (!early || (!first && make_key())) /* may allocate, so the heap is current by now */
         pthread_setspecific(key, heap);
     return heap;
 }
@@ -232,9 +233,9 @@ static void use_exited_sentinel(void)
     set_current(&exited_sentinel);
 }
 
-/* The key's destructor. The value may be left from a former thread with the same stack, which got its heap after its last
- * destructor: it counts only if it is this thread's current heap. The first call only asks for another one, so that other keys'
- * destructors in this round still find the heap; the second one empties and parks it, and later requests use the exit heap. It does
+/* The key's destructor. A former thread on the same stack may have left the value, if it got its heap after its last destructor:
+ * the value counts only if it is this thread's current heap. The first call only asks for another one, so that other keys'
+ * destructors in this round still find the heap; the second empties and parks it, and later requests use the exit heap. It does
  * not wait for the last round, which a heap attached by a destructor might never see. */
 static void thread_ends(void *value)
 {
@@ -244,7 +245,7 @@ static void thread_ends(void *value)
     heap->ending = !heap->ending;
     if (heap->ending && pthread_setspecific(key, heap) == 0)
         return;
-    if (!hak__heap_lock(heap)) { /* the child that this is has had to leave it */
+    if (!hak__heap_lock(heap)) { /* this is a forked child that abandoned the heap */
         use_exited_sentinel();
         return;
     }
@@ -256,7 +257,7 @@ static void thread_ends(void *value)
     hak__background_thread_ends();
 }
 
-/* A process that has not allocated gets its heap with its first block, unless that block may have to be a sampled one. */
+/* A process that has not allocated gets its heap with its first block, unless that block may have to be sampled. */
 void hak__thread_init(void)
 {
     bool now = early_heap != NULL || hak__option(HAK_OPTION_sample_guards) != 0;
@@ -265,7 +266,7 @@ void hak__thread_init(void)
         pthread_setspecific(key, heap);
 }
 
-/* The first heap's blocks are not hardened: they can be freed, but it serves no more. */
+/* Retires the first heap, whose blocks are not hardened: they can still be freed. */
 static hak_cold void leave_early(void)
 {
     hak__heap_lose(early_heap);
@@ -278,7 +279,7 @@ static hak_cold void leave_early(void)
 void hak__thread_reopen_early(void)
 {
     if (early_heap != NULL)
-        hak__thread_attach(); /* it may have been lost from sight */
+        hak__thread_attach(); /* thread-local memory may have lost the heap */
     if (early_heap == NULL || early_heap != hak__heap_current() || !hak__heap_lock(early_heap))
         return;
     hak__cache_flush(early_heap);
@@ -293,7 +294,7 @@ void hak__thread_reopen_early(void)
 struct hak_heap *hak__exit_heap_lock(void)
 {
     hak__lock_acquire(&exit_heap_mutex);
-    if (exit_heap == NULL || !hak__heap_lock(exit_heap)) /* the second: this is a child that has had to give it up */
+    if (exit_heap == NULL || !hak__heap_lock(exit_heap)) /* second case: a forked child had to abandon it */
         exit_heap = obtain_heap();
     if (exit_heap == NULL)
         exit_heap = heap_open_new(hak__heap_new_last());
@@ -334,9 +335,9 @@ bool hak__thread_fork_child(bool forker)
         return hak__heaps_fork_further();
     }
     if (early_heap != mine)
-        early_heap = NULL; /* another thread's */
+        early_heap = NULL; /* another thread's heap */
     if (hak__lock_word_is_left(&mine->lock)) {
-        /* Another thread was collecting for this heap and left it half done: this thread begins anew. */
+        /* Another thread was collecting for this heap and left it half done: this thread starts anew. */
         hak__heap_lose(mine);
         set_current(&hak__sentinel);
     }
@@ -348,7 +349,7 @@ bool hak__thread_fork_child(bool forker)
     return true;
 }
 
-/* --- the process's end ------------------------------------------------------------------------------------------------ */
+/* --- process end ------------------------------------------------------------------------------------------------------ */
 
 void hak__thread_settle(void)
 {

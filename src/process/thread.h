@@ -3,15 +3,15 @@
 
 #include "cache/cache.h"
 
-/* The calling thread's own heap; attaches a parked or a new one if it has none. The library has started. NULL if the thread has given
- * its heap back (hak__thread_has_exited) or the system refuses memory. */
+/* The calling thread's own heap; attaches a parked or new one if it has none. The library has started. NULL if the thread has
+ * returned its heap (hak__thread_has_exited) or the system refuses memory. */
 struct hak_heap *hak__thread_attach(void);
 
-/* The same for a thread that frees another's block, but its first few such frees give it no heap: some threads only free what the C
- * library frees for them after their last destructor, and nobody would park their heaps. */
+/* The same for a thread that frees another's block, but the first few such frees attach no heap: some threads only free what the
+ * C library frees for them after their last destructor, and nothing would park their heaps. */
 struct hak_heap *hak__thread_attach_to_free(void);
 
-/* The thread has given its heap back and only runs its last destructors. */
+/* The thread has returned its heap and only runs its last destructors. */
 bool hak__thread_has_exited(void);
 
 /* Allocation for such threads: one heap behind a lock. */
@@ -19,12 +19,12 @@ struct hak_heap *hak__exit_heap_lock(void); /* NULL: the system refuses */
 void hak__exit_heap_unlock(void);
 
 void hak__thread_init(void); /* once, when the C library is ready for thread keys */
-bool hak__thread_fork_child(bool forker); /* whether the caller has forked; false: the repair awaits that thread */
-bool hak__thread_fork_arrive(void); /* whether the caller is the thread that was awaited */
+bool hak__thread_fork_child(bool forker); /* whether the caller has forked; false: the repair waits for the thread that has */
+bool hak__thread_fork_arrive(void); /* whether the caller is the awaited thread */
 
-/* Opens the first heap again, as the options say, if it was opened before they could be read. */
+/* Reopens the first heap as the options say, if it was opened before they were readable. */
 void hak__thread_reopen_early(void);
 
-/* At the process's end: collects what threads have freed for others, so that a double free among those blocks is still reported.
- * Waits for nobody, and leaves a forked child alone that has not been repaired yet. */
+/* At process end: collects remote frees, so that double frees among them are still reported. Waits for no thread, and skips an
+ * unrepaired forked child. */
 hak_at_start void hak__thread_settle(void);

@@ -1,5 +1,5 @@
-/* See leaks.h. A conservative search: whatever looks like an address inside of a sampled block reaches it, as
- * LeakSanitizer has it. Memory is read by process_vm_readv, which says so where another thread has unmapped it meanwhile. */
+/* A conservative search, like LeakSanitizer's: every word that looks like an address inside a sampled block reaches it. It reads
+ * memory with process_vm_readv, which fails cleanly where another thread has unmapped it. */
 #include "profile/leaks.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ bool hak__leaks_were_searched(void) { return leaks_searched; }
 
 /* --- from a word to a block ----------------------------------------------------------------------------------------------------- */
 
-/* For a block above the mid pool the table knows the slab in which it begins. */
+/* For blocks above the mid classes the table knows the slab in which they begin. */
 static struct hak_profile_record *outer_around(uintptr_t word)
 {
     size_t slab = hak__slab_of((void *)word);
@@ -82,7 +82,7 @@ static void scan_waiting(void)
     }
 }
 
-/* All of the window but the sampled blocks, which have to be reached. */
+/* Scans the window except for the sampled blocks, which must be reached. */
 static void scan_window(uintptr_t start, uintptr_t end)
 {
     while (start < end) {
@@ -110,8 +110,8 @@ static uintptr_t put_hexadecimal(const char **at)
     }
 }
 
-/* A line of the kernel's list: "start-end rw-p offset device inode   name". The part of the calling thread's stack that is below
- * this function holds what the search itself has at hand. */
+/* Parses a line of the kernel's list: "start-end rw-p offset device inode   name". Skips the calling thread's stack below this
+ * function, which holds the search's own data. */
 static void scan_mapping(const char *line)
 {
     uintptr_t start = put_hexadecimal(&line), here = (uintptr_t)__builtin_frame_address(0);

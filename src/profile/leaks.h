@@ -3,7 +3,7 @@
 
 #include "profile/places.h"
 
-/* Counts, at its site, each live sample to which no word leads that the program can still read: of its data, its stacks, its own
- * mappings, and of blocks that are reached or that were never sampled. False: the system does not let the process look. */
+/* Counts, at its site, each live sample that no readable word points to: in the program's data, its stacks, its own mappings,
+ * and blocks that are reached or were never sampled. False: the system does not let the process read its memory. */
 hak_cold bool hak__leaks_search(void);
 hak_cold bool hak__leaks_were_searched(void);

@@ -13,13 +13,13 @@
 
 static _Atomic(struct hak_profile_module *) modules_seen;
 
-/* The program itself has no name here and is never closed; nor is what the kernel brings, whose name is no path. */
+/* The program itself has no name here and is never closed; nor is what the kernel maps, whose name is no path. */
 static bool module_at(uintptr_t address, struct hak_module *found)
 {
     return hak__loaded_at(address, found) && found->name[0] != 0 && strchr(found->name, '/') != NULL;
 }
 
-/* The part with code, by the headers of the ELF file at the beginning of the module's first part. */
+/* Finds the code segment in the ELF headers at the start of the module's first mapping. */
 static const ElfW(Phdr) * code_of(const struct hak_module *found)
 {
     const ElfW(Ehdr) *header = (const void *)found->start;
@@ -41,7 +41,7 @@ static void absolute_path(char *path, const char *name)
     hak__format(path, HAK_PROFILE_PATH, given ? "%s%s" : "%s/%s", folder, name);
 }
 
-/* Reads nothing of the module, which another thread may be closing, but its name. */
+/* Reads only the module's name: another thread may be closing it. */
 static bool same_module(const struct hak_profile_module *module, const struct hak_module *found)
 {
     size_t length = strlen(module->path), end = strlen(found->name);
@@ -63,7 +63,7 @@ static struct hak_profile_module *find_module(struct hak_profile_module *at, con
     return at != end ? at : NULL;
 }
 
-/* NULL: there is no room, or the module is none of a file. */
+/* NULL: no room, or the module comes from no file. */
 static struct hak_profile_module *make_module(struct hak_profile_area *area, const struct hak_module *found)
 {
     char path[HAK_PROFILE_PATH];
@@ -84,10 +84,10 @@ static struct hak_profile_module *make_module(struct hak_profile_area *area, con
     return made;
 }
 
-/* One that another thread notes at the same time stays unused. */
+/* Should another thread note the same module, one of the two stays unused. */
 static struct hak_profile_module *see_module(struct hak_profile_area *area, const struct hak_module *found)
 {
-    /* acquire: pairs with the release below; a module that is found is complete. */
+    /* acquire: pairs with the release below; a module found is complete. */
     struct hak_profile_module *head = hak_load(&modules_seen, HAK_ACQUIRE), *seen = NULL, *made = NULL, *known;
     while ((known = find_module(head, seen, found)) == NULL) {
         if (made == NULL && (made = make_module(area, found)) == NULL)
@@ -123,7 +123,7 @@ uint32_t hak__profile_modules_note(struct hak_profile_area *area, const uintptr_
 
 void hak__profile_modules_settle(struct hak_profile_area *ghosts)
 {
-    const uintptr_t page = 64 << 10; /* the largest that there is: mappings of a file keep their distance */
+    const uintptr_t page = 64 << 10; /* the largest page size: mappings of a file keep that distance */
     for (struct hak_profile_module *module = hak_load(&modules_seen, HAK_ACQUIRE); module != NULL; module = module->next) {
         if (hak_load(&module->moved, HAK_RELAXED) != 0 || hak__profile_module_holds(module))
             continue;

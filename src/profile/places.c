@@ -11,14 +11,14 @@
 enum { CHUNK = 64 << 10, PLACE_CLASSES = HAK_CLASS_MID_LAST + 1, OUTER = PLACE_CLASSES, PLACE_SMALLER = 4, PLACE_TRIES = 3 };
 
 struct chunk {
-    uint32_t first; /* the number of its first place's record */
-    uint32_t class; /* plus one; 0: not in use */
+    uint32_t first; /* the first place's record number */
+    uint32_t class; /* plus one; 0: unused */
 };
 
 static uintptr_t reserved_start, reserved_end;
 static struct hak_profile_area place_records, place_chunks, place_range, outer_table;
-static _Atomic uint64_t free_records[PLACE_CLASSES + 1]; /* tag << 32 | number of the first one plus one */
-static _Atomic uint64_t fresh_places[PLACE_CLASSES]; /* places used of the chunk << 32 | its number plus one */
+static _Atomic uint64_t free_records[PLACE_CLASSES + 1]; /* tag << 32 | the first one's number plus one */
+static _Atomic uint64_t fresh_places[PLACE_CLASSES]; /* used places of the chunk << 32 | the chunk's number plus one */
 
 static struct hak_profile_record *record_by(uint32_t number) { return (struct hak_profile_record *)place_records.start + number; }
 
@@ -31,7 +31,7 @@ static struct chunk *chunk_by(size_t number) { return (struct chunk *)place_chun
 
 /* --- layout ----------------------------------------------------------------------------------------------------------------- */
 
-/* A process that may not have so many addresses gets by with fewer. */
+/* A process limited to fewer addresses gets by with fewer. */
 int hak__profile_places_begin(void)
 {
     static const size_t most[] = { (size_t)64 << 30, (size_t)1 << 30, (size_t)512 << 20,
@@ -64,7 +64,7 @@ bool hak__profile_owns(uintptr_t address) { return address - reserved_start < re
 
 static struct hak_profile_record *pop_record(_Atomic uint64_t *head)
 {
-    /* acquire: pairs with the release of the push; the record's link and its free have been done. */
+    /* acquire: pairs with the push's release; the record's link and its free are complete. */
     uint64_t before = hak_load(head, HAK_ACQUIRE), after;
     do {
         if ((uint32_t)before == 0)
@@ -95,7 +95,7 @@ static struct hak_profile_record *place_by(size_t chunk, uint32_t class, uint32_
     return record;
 }
 
-/* Should two threads do so at once, the places of one chunk but the first are never used. */
+/* If two threads do so at once, one chunk's places except the first stay unused. */
 static struct hak_profile_record *open_chunk(uint32_t class, uint64_t before)
 {
     uint32_t count = places_in_chunk(class);
@@ -106,7 +106,7 @@ static struct hak_profile_record *open_chunk(uint32_t class, uint64_t before)
         return NULL;
     chunk_by(number)->first = number_of((struct hak_profile_record *)first);
     hak_owner_store(&chunk_by(number)->class, class + 1);
-    /* release: pairs with the acquire of who takes the next place; the chunk is described. */
+    /* release: pairs with the acquire of the thread that takes the next place; the chunk is described. */
     hak_cas_strong(&fresh_places[class], &before, (uint64_t)1 << 32 | (number + 1), HAK_RELEASE, HAK_RELAXED);
     return place_by(number, class, 0);
 }
@@ -169,11 +169,11 @@ struct hak_profile_record *hak__profile_outer_take(const void *block)
         return NULL;
     record->sample.block = (uintptr_t)block;
     hak_store(&record->sample.state, HAK_SAMPLE_TAKEN, HAK_RELAXED);
-    hak_store(place, number_of(record) + 1, HAK_RELAXED); /* the program hands it to the thread that frees the block, in order */
+    hak_store(place, number_of(record) + 1, HAK_RELAXED); /* ordered by how the program hands the block to the freeing thread */
     return record;
 }
 
-/* More than one block may begin in a slab only where none is as long as that. */
+/* Two blocks that begin in one slab are both shorter than a slab. */
 struct hak_profile_record *hak__profile_outer_find(const void *block, bool remove)
 {
     _Atomic uint32_t *place = outer_at(block, false);

@@ -1,6 +1,6 @@
-/* Probes for tracers of user programs (bpftrace, perf, SystemTap): a nop, and a note in the file that says where it lies and
- * where its arguments are. They cost the nop; the notes are no part of what is loaded. The form of the note is that of
- * SystemTap's "stapsdt" notes, version 3; arguments are 64 bits wide, unsigned, in registers or memory as the compiler has them. */
+/* Probes for user-space tracers (bpftrace, perf, SystemTap): a nop, and a note in the file with its address and where its
+ * arguments are. Only the nop costs anything; notes are not loaded. They follow SystemTap's "stapsdt" notes, version 3;
+ * arguments are unsigned and 64 bits wide, in registers or memory as the compiler has them. */
 #pragma once
 
 #include "base/compiler.h"

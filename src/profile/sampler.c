@@ -1,4 +1,4 @@
-/* See profile.h: the countdown, and samples from their request to their free. */
+/* The countdown, and samples from request to free (profile.h). */
 #include <string.h>
 
 #include "arena/arena.h"
@@ -13,12 +13,12 @@
 
 enum { FRACTION_BITS = 24, UNIFORM_BITS = 53, DISCARD_FROM = 16 << 10, RESIDENT_LEAST = 512 << 10, RESIDENT_SHARE = 128 };
 
-static _Atomic size_t resident_places; /* bytes of free places of DISCARD_FROM and more that have not been discarded */
+static _Atomic size_t resident_places; /* bytes of free places of DISCARD_FROM and more that still have pages */
 
 /* --- when ------------------------------------------------------------------------------------------------------------------- */
 
-/* -log2(u) for u = numerator / 2^53 in (0, 1], in units of 2^-24: the whole part by the highest bit, each further bit by one
- * squaring. */
+/* -log2(u) for u = numerator / 2^53 in (0, 1], in units of 2^-24: the highest bit gives the integer part, one squaring each
+ * further bit. */
 static uint64_t minus_log2(uint64_t numerator)
 {
     unsigned msb = hak_msb64(numerator);
@@ -42,7 +42,7 @@ static uint64_t sampler_uniform(void)
     return ((mix ^ mix >> 31) >> (64 - UNIFORM_BITS)) + 1;
 }
 
-/* Bytes until the next sample, beyond which it lies: a request of n takes it if n > sampler_draw. A mean of one byte means all. */
+/* Bytes up to the next sample: a request of n takes it if n > sampler_draw. A mean of one byte means all. */
 static int64_t sampler_draw(void)
 {
     const uint64_t ln2 = 2977044472u; /* times 2^32 */
@@ -88,7 +88,7 @@ static void begin_record(struct hak_profile_record *record, struct hak_profile_s
     record->born_ms = sampler_now_ms();
     hak__profile_site_add(site, n);
     hak_fetch_add(&hak__profile.samples, 1, HAK_RELAXED);
-    /* release: pairs with the acquire of a thread that frees the block, or walks all records. */
+    /* release: pairs with the acquire of a thread that frees the block or walks all records. */
     hak_store(&record->sample.state, HAK_SAMPLE_LIVE, HAK_RELEASE);
     HAK_PROBE3(sample_alloc, record->sample.block, n, hak__profile_weight(site, n));
 }
@@ -99,7 +99,7 @@ static void end_record(const struct hak_profile_record *record)
     HAK_PROBE3(sample_free, record->sample.block, record->bytes, hak__profile_weight(record->site, record->bytes));
 }
 
-/* The record is claimed, and of a block of the window. */
+/* Ends a claimed record of a block in the window. */
 static void outer_end(struct hak_record *sample, const char *function)
 {
     struct hak_profile_record *record = (struct hak_profile_record *)sample;
@@ -123,7 +123,7 @@ void hak__profile_note(struct hak_heap *heap, void *block, size_t n, struct hak_
 {
     if (!hak__profile_due(heap, n))
         return;
-    hak__profile_forget(block); /* if a thread that counts for no profile has freed the one before */
+    hak__profile_forget(block); /* in case a thread that counts for no profile freed the previous one */
     struct hak_profile_site *site = hak__profile_site_here(n);
     struct hak_profile_record *record = site == NULL ? NULL : hak__profile_outer_take(block);
     if (record == NULL) {
@@ -136,15 +136,15 @@ void hak__profile_note(struct hak_heap *heap, void *block, size_t n, struct hak_
 
 /* --- blocks of the range ---------------------------------------------------------------------------------------------------------- */
 
-/* The program may have taken rights from the block's pages, by calls that nobody sees too: all come back before the place is read,
- * written or used again. A block without a whole page has none to lose. False: the system refuses. */
+/* The program may have revoked access to the block's pages, also by calls that the library does not see: restores it before the
+ * place is read, written or reused. A block without a whole page cannot have lost any. False: the system refuses. */
 static bool allow_place(const void *p, size_t size)
 {
     return hak__shield_lift_range(p, size) && (size < hak__page_size() || hak__os_commit((uintptr_t)p, size) == 0);
 }
 
-/* A free place may stay resident: to discard it interrupts every processor that runs the program, and its pages fault again. Of
- * the large ones only so much stays, and the rest is discarded. Returns the bytes that count against that. */
+/* A free place may stay resident: discarding it interrupts every processor that runs the program, and its pages fault again. Of
+ * the large ones a limited amount stays, and the rest is discarded. Returns the bytes that count against the limit. */
 static size_t empty_place(void *p, size_t size)
 {
     size_t page = hak__page_size();
@@ -161,7 +161,7 @@ static size_t empty_place(void *p, size_t size)
     return large ? size : 0;
 }
 
-/* The record is claimed. */
+/* Ends a claimed record. */
 static void place_end(struct hak_record *sample, const char *function)
 {
     uint32_t class = 0;

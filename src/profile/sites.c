@@ -14,20 +14,20 @@ enum { SITE_BUCKETS = 1 << 14, SITE_OWN_FRAMES = 12, AREA_STEP = 256 << 10 };
 static struct hak_profile_area sites_area, sites_ghosts;
 static _Atomic(struct hak_profile_site *) *site_buckets;
 static _Atomic uint64_t live_weight, peak_weight, peak_epoch, peak_ms;
-static uintptr_t own_start, own_end; /* the library's code, where it is a module of its own */
+static uintptr_t own_start, own_end; /* the library's code, if it is a module of its own */
 
 /* --- areas ------------------------------------------------------------------------------------------------------------------ */
 
 bool hak__profile_area_reach(struct hak_profile_area *area, size_t end)
 {
-    size_t done = hak_load(&area->committed, HAK_ACQUIRE); /* acquire: pairs with the release below; the pages are there */
+    size_t done = hak_load(&area->committed, HAK_ACQUIRE); /* acquire: pairs with the release below; the pages are committed */
     if (end <= done)
         return true;
     size_t goal = hak_min(hak_align_up(end, AREA_STEP), area->size);
     if (end > area->size || hak__os_commit(area->start + done, goal - done) != 0)
         return false;
     while (done < goal && !hak_cas_weak(&area->committed, &done, goal, HAK_RELEASE, HAK_RELAXED))
-        continue; /* another thread has committed as much, or less: to do so twice does no harm */
+        continue; /* another thread has committed as much, or less: committing twice is harmless */
     return true;
 }
 
@@ -43,7 +43,7 @@ uintptr_t hak__profile_area_take(struct hak_profile_area *area, size_t bytes)
 
 /* --- stacks ----------------------------------------------------------------------------------------------------------------- */
 
-/* The library's own frames say nothing; where it is part of the program, the reader of the profile leaves them out by name. */
+/* Skips the library's own frames; where it is part of the program, the profile's reader removes them by name. */
 static uint32_t stack_here(uintptr_t *frames)
 {
     uintptr_t all[HAK_PROFILE_FRAMES + SITE_OWN_FRAMES];
@@ -81,7 +81,7 @@ static uint32_t group_of(size_t n)
     return (uint32_t)(msb * 4 + ((n - 1) >> (msb - 2)) % 4);
 }
 
-/* What makes a site another than all others. */
+/* Tells a site from all others. */
 struct site_key {
     uintptr_t frames[HAK_PROFILE_FRAMES];
     uint64_t interval;
@@ -96,7 +96,7 @@ static uint32_t bucket_of(const struct site_key *key)
     return (uint32_t)(hash % SITE_BUCKETS);
 }
 
-/* A library may have been closed, and another have come to its place. */
+/* A library may have been closed and another loaded at its address. */
 static bool site_holds(const struct hak_profile_site *site)
 {
     uint32_t i = 0;
@@ -141,12 +141,12 @@ struct hak_profile_site *hak__profile_site_here(size_t n)
     key.group = group_of(n);
     key.interval = hak_load(&hak__profile.interval, HAK_RELAXED);
     _Atomic(struct hak_profile_site *) *bucket = &site_buckets[bucket_of(&key)];
-    /* acquire: pairs with the release below; a site that is found is complete. */
+    /* acquire: pairs with the release below; a site found is complete. */
     struct hak_profile_site *head = hak_load(bucket, HAK_ACQUIRE), *seen = NULL, *made = NULL;
     for (;;) {
         struct hak_profile_site *found = find_site(head, seen, &key);
         if (found != NULL)
-            return found; /* one that was made in vain stays unused */
+            return found; /* a site made in vain stays unused */
         if (made == NULL && (made = new_site(&key)) == NULL)
             return NULL;
         made->next = seen = head;
@@ -179,17 +179,17 @@ bool hak__profile_site_next(uint32_t *bucket, struct hak_profile_site **site)
     return *site != NULL;
 }
 
-/* --- what is live, and the most of it ----------------------------------------------------------------------------------------- */
+/* --- live bytes and their peak ------------------------------------------------------------------------------------------------ */
 
-/* n / (1 - exp(-n / mean)) by its series, which is right to 0.1 % as far as it is used; beyond that blocks stand for
- * themselves to 14 %. For the moment of the peak only: estimates are made by who reads the profile. */
+/* n / (1 - exp(-n / mean)) by its series, right to 0.1 % in the range used; beyond that a block stands for itself, to 14 %. Only
+ * finds the moment of the peak; the reader computes the estimates. */
 uint64_t hak__profile_weight(const struct hak_profile_site *site, uint64_t n)
 {
     uint64_t mean = site->interval;
     return n < 2 * mean ? mean + n / 2 + n / 12 * n / mean : n;
 }
 
-/* Before a site's figures change: what they were at the peak is kept. */
+/* Keeps the figures of the peak before a site's figures change. */
 static void keep_peak(struct hak_profile_site *site)
 {
     uint64_t epoch = hak_load(&peak_epoch, HAK_RELAXED), before = hak_load(&site->peak_epoch, HAK_RELAXED);

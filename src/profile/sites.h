@@ -1,29 +1,29 @@
-/* Sites: call stacks with what was sampled there, apart by the class of the size, so that all blocks of a site are about as
- * long and its mean size stands for each, and by the interval, without which the figures say nothing. Never removed; found by any
- * thread without a lock. Internal to profile/.
+/* Sites: call stacks with their samples, separate for each size class, so that a site's blocks are about as long and its mean
+ * size stands for each, and for each interval, without which the figures mean nothing. Never removed; any thread finds them
+ * without a lock. Internal to profile/.
  *
- *   allocated, allocated_bytes    samples since the start, and the bytes asked for, not weighted
- *   freed, freed_bytes            those of them that are gone
- *   peak, peak_bytes              what was live at the moment of the highest use, as of `peak_epoch`; while that is not the
- *                                 present one, nothing has changed since that moment */
+ *   allocated, allocated_bytes    samples since the start, and their requested bytes, not weighted
+ *   freed, freed_bytes            the part that has been freed
+ *   peak, peak_bytes              live samples at the highest use, as of `peak_epoch`; if that is not the current
+ *                                 epoch, nothing has changed since that moment */
 #pragma once
 
 #include "profile/profile.h"
 
 struct hak_profile_site {
-    struct hak_profile_site *next; /* of the same hash */
+    struct hak_profile_site *next; /* with the same hash */
     uint64_t interval;
-    uint32_t group; /* of the size: group_of */
+    uint32_t group; /* of the size, from group_of */
     uint16_t frame_count, module_count;
-    struct hak_profile_module **modules; /* that its frames lie in (modules.h), behind these */
+    struct hak_profile_module **modules; /* those of its frames (modules.h), behind these */
     _Atomic uint64_t allocated, allocated_bytes, freed, freed_bytes;
     _Atomic uint64_t peak, peak_bytes, peak_epoch;
-    _Atomic uint64_t unreachable, unreachable_bytes; /* as the search for leaks has found (leaks.c) */
+    _Atomic uint64_t unreachable, unreachable_bytes; /* found by the leak search (leaks.c) */
     _Atomic uint32_t lifetimes[HAK_PROFILE_LIFETIMES]; /* of freed samples: below 1 ms, 4 ms, 16 ms, ... */
     uintptr_t frames[];
 };
 
-/* Where tables lie: a piece of reserved memory that is committed as it is used. */
+/* Memory for tables: reserved addresses, committed with use. */
 struct hak_profile_area {
     uintptr_t start;
     size_t size;
@@ -34,28 +34,28 @@ struct hak_profile_area {
 hak_cold uintptr_t hak__profile_area_take(struct hak_profile_area *area, size_t bytes);
 hak_cold bool hak__profile_area_reach(struct hak_profile_area *area, size_t end); /* commits up to there */
 
-/* The tables' areas are laid out; once. `ghosts` are addresses without memory (modules.h). */
+/* Lays out the tables' areas; once. `ghosts` are addresses without memory (modules.h). */
 hak_cold void hak__profile_sites_begin(struct hak_profile_area area, struct hak_profile_area ghosts);
 
-/* The site of the calling thread's stack for requests of n bytes; NULL when there is no room. */
+/* The site of the calling thread's stack for requests of n bytes; NULL if there is no room. */
 hak_cold struct hak_profile_site *hak__profile_site_here(size_t n);
 
-/* A sample of n bytes has come, or gone after so many milliseconds. */
+/* Counts a sample of n bytes as new, or as freed after `ms` milliseconds. */
 hak_cold void hak__profile_site_add(struct hak_profile_site *site, size_t n);
 hak_cold void hak__profile_site_remove(struct hak_profile_site *site, size_t n, uint64_t lived_ms);
 
-/* What a dump says for one of the site's frames. */
+/* The address that a dump gives for one of the site's frames. */
 hak_cold uintptr_t hak__profile_site_frame(const struct hak_profile_site *site, uint32_t i);
 
-/* Before a dump: what modules have been closed. */
+/* Before a dump: finds closed modules. */
 hak_cold void hak__profile_sites_settle(void);
 
-/* One site of the present interval after another: *bucket is 0 at first, *site NULL. False at the end. */
+/* Iterates over the current interval's sites: *bucket is 0 at first, *site NULL. False at the end. */
 hak_cold bool hak__profile_site_next(uint32_t *bucket, struct hak_profile_site **site);
 
 /* The site's live samples at the peak. */
 hak_cold void hak__profile_site_peak(const struct hak_profile_site *site, uint64_t *count, uint64_t *bytes);
 hak_cold uint64_t hak__profile_peak_ms(void);
 
-/* The bytes that one sample of n stands for, about. */
+/* Approximate bytes for which one sample of n stands. */
 hak_cold uint64_t hak__profile_weight(const struct hak_profile_site *site, uint64_t n);

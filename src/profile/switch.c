@@ -1,4 +1,4 @@
-/* See profile.h: on and off, by option, by call, by a signal, and from outside. */
+/* Switches the profile on and off: by option, call, signal, and from outside. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,8 +19,8 @@ struct hak_profile hak__profile;
 static _Atomic uint32_t profile_starting; /* one thread at a time lays the tables out */
 static bool profile_laid_out;
 static _Atomic uint64_t last_dump_ms;
-static _Atomic size_t last_growth_bytes; /* mapped at the last dump by growth, or at the start */
-static _Atomic bool beyond_soft_limit; /* a dump has told it */
+static _Atomic size_t last_growth_bytes; /* at the last dump for growth, or at the start */
+static _Atomic bool beyond_soft_limit; /* a dump was made for it */
 
 /* --- the table of bins ------------------------------------------------------------------------------------------------------ */
 
@@ -33,7 +33,7 @@ static void exchange_bins(bool counting)
     hak_slot_store(&hak__profile.malloc_counts, counting);
 }
 
-/* Other threads may start and stop meanwhile. */
+/* Repeats because other threads may start and stop meanwhile. */
 static void settle_bins(void)
 {
     bool counting;
@@ -43,7 +43,7 @@ static void settle_bins(void)
     } while (counting != hak__profile_counts());
 }
 
-/* --- dumps by what is mapped ---------------------------------------------------------------------------------------------------- */
+/* --- dumps by mapped memory ----------------------------------------------------------------------------------------------------- */
 
 static void profile_on_mapped(size_t mapped);
 
@@ -93,7 +93,7 @@ int hak__profile_start(uint64_t interval)
         hak_store(&hak__profile.interval, mean, HAK_RELAXED);
         hak_fetch_add(&hak__profile.session, 1, HAK_RELAXED);
         hak_store(&last_dump_ms, hak__os->now_ms(), HAK_RELAXED);
-        hak_store(&hak__hardened.open, true, HAK_RELAXED); /* large requests are to look */
+        hak_store(&hak__hardened.open, true, HAK_RELAXED); /* large requests check it from now on */
         hak_store(&hak__profile.counts, 1, HAK_RELEASE);
         hak_store(&last_growth_bytes, hak_counted(&hak__arena_published.mapped), HAK_RELAXED);
         profile_watch_mapped(hak_counted(&hak__arena_published.mapped));
@@ -114,7 +114,7 @@ void hak__profile_stop(void)
 bool hak__profile_claim(_Atomic uint32_t *word)
 {
     uint32_t self = (uint32_t)hak__syscall(SYS_getpid), who = hak_load(word, HAK_RELAXED);
-    /* acquire: pairs with the release of who had it before. */
+    /* acquire: pairs with the release of the previous holder. */
     return who != self && hak_cas_strong(word, &who, self, HAK_ACQUIRE, HAK_RELAXED);
 }
 
@@ -136,11 +136,11 @@ static uint32_t profile_answer(uint32_t request)
 
 bool hak__profile_answer(void)
 {
-    /* acquire: what the request says was written before it. */
+    /* acquire: the requester wrote the details before it. */
     uint32_t request = hak_exchange(&hak__profile.request, HAK_PROFILE_NOTHING, HAK_ACQUIRE);
     if (request == HAK_PROFILE_NOTHING)
         return false;
-    if (profile_laid_out) /* what the asker has done to the table ends here; else it undoes that itself */
+    if (profile_laid_out) /* undoes the requester's change to the table; before the layout the requester does so itself */
         settle_bins();
     hak_store(&hak__profile.result, profile_answer(request), HAK_RELAXED);
     hak_fetch_add(&hak__profile.answered, 1, HAK_RELEASE);
@@ -181,7 +181,7 @@ void hak__profile_begin(void)
     if (mode == HAK_PROFILING_OFF)
         return;
     if (mode == HAK_PROFILING_LEAKS)
-        hak__option_suggest(HAK_OPTION_profile_interval, 1); /* every block, unless the user wants fewer */
+        hak__option_suggest(HAK_OPTION_profile_interval, 1); /* every block, unless the user asks for fewer */
     int code = mode == HAK_PROFILING_READY ? 0 : hak__profile_start(0);
     if (code != 0)
         hak__warn("option profile: the profile could not be started (error %u)", (uint64_t)code);

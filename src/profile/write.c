@@ -1,8 +1,8 @@
-/* Dumps of a profile. Nothing is allocated or locked: text goes through a buffer on the stack to write(2), so a dump may be made
- * in a signal handler. Other threads go on meanwhile; each figure is what it was when it was read.
+/* Writes a profile's dump. It allocates and locks nothing: text goes through a stack buffer to write(2), so a signal handler may
+ * dump. Other threads continue; each figure is the one at the moment of its read.
  *
- * A file is written beside its place and then renamed, so that nobody finds half of one, whatever happens to the process; what
- * is no plain path of a file (/dev/..., /proc/...) is written where it is. */
+ * A file is written beside its final name and then renamed, so that no reader finds a partial one, whatever happens to the
+ * process; a path that is no plain file (/dev/..., /proc/...) is written in place. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/auxv.h>
@@ -23,7 +23,7 @@ struct dump_out {
     char text[OUT_SIZE];
 };
 
-static _Atomic uint32_t dump_writing; /* the process in which a dump is written; 0: none is */
+static _Atomic uint32_t dump_writing; /* the process that is dumping; 0: none */
 static _Atomic uint64_t dump_sequence;
 
 static void out_flush(struct dump_out *dump_out)
@@ -65,11 +65,11 @@ static void out_hex(struct dump_out *dump_out, uintptr_t value, const char *behi
 {
     char number[24];
     hak__format(number, sizeof number, "%p", (void *)value);
-    out_text(dump_out, number + 2, quoted); /* without its 0x */
+    out_text(dump_out, number + 2, quoted); /* without 0x */
     out_text(dump_out, behind, quoted);
 }
 
-/* In the kernel's form, where their frames are told to be. */
+/* Lists closed modules in the kernel's form, at the addresses that their frames have in the dump. */
 static void out_closed_modules(struct dump_out *dump_out, bool quoted)
 {
     const uintptr_t in_page = 4095;
@@ -102,7 +102,7 @@ struct dump_sums {
     uint64_t allocated, allocated_bytes, freed, freed_bytes;
 };
 
-/* The freed ones are read first: of what comes between the reads no site has more freed than allocated. */
+/* Reads the freed figures first, so that concurrent changes leave no site with more freed than allocated. */
 static struct dump_sums sums_of(const struct hak_profile_site *site)
 {
     struct dump_sums sums;
@@ -120,7 +120,7 @@ static void say_sums(struct dump_out *dump_out, const struct dump_sums *s)
             s->allocated_bytes);
 }
 
-/* This form has no more columns: after a search for leaks, what is lost stands where otherwise all blocks in use do. */
+/* This form has no more columns: after a leak search, leaked blocks stand in the columns for blocks in use. */
 static struct dump_sums text_sums_of(const struct hak_profile_site *site)
 {
     struct dump_sums sums = sums_of(site);
@@ -215,7 +215,7 @@ static int dump_to(int fd, bool json)
     return dump_out.error;
 }
 
-/* Not a device, a pipe or the like. */
+/* Whether the path is no device, pipe or the like. */
 static bool is_plain(const char *path)
 {
     return hak_begins(path, "/dev/shm/") || (!hak_begins(path, "/dev/") && !hak_begins(path, "/proc/"));
@@ -240,8 +240,8 @@ static int dump_to_file(const char *path)
     return code;
 }
 
-/* PREFIX.PID.SEQUENCE.KIND.heap, as jemalloc names them; of a prefix that ends in ".json" the ending comes last. Of those
- * that nobody has asked for (i: time or growth, l: the soft limit) only the last stay. */
+/* PREFIX.PID.SEQUENCE.KIND.heap, as jemalloc names them; if the prefix ends in ".json", that ending comes last. Of automatic
+ * dumps (i: time or growth, l: the soft limit) only the latest stay. */
 static void dump_name(char *name, size_t size, uint64_t number, char kind)
 {
     char letter[2] = { kind, 0 };

@@ -14,7 +14,7 @@ void hak__samples_open(struct hak_samples *samples, struct hak_account *account)
 
 /* --- the list, under its lock ----------------------------------------------------------------------------------------- */
 
-/* The pages that the limit leaves, without counting a refusal: the request can still be served from the heap's spans. */
+/* Charges the pages if the limit allows, without counting a refusal: the heap's spans can still serve the request. */
 static bool samples_charge(struct hak_samples *samples, size_t bytes)
 {
     size_t limit = hak_load(&samples->account->limit, HAK_RELAXED), used = hak_load(&samples->account->used, HAK_RELAXED);
@@ -46,11 +46,11 @@ static void samples_unlink(struct hak_samples *samples, struct hak_record *recor
     hak_fetch_sub(&samples->count, record->counted != 0, HAK_RELAXED);
     hak_fetch_sub(&samples->bytes, record->counted, HAK_RELAXED);
     hak__account_give(samples->account, record->counted);
-    /* release: pairs with the acquire in hak__record_leave, after which the record may be used again. */
+    /* release: pairs with the acquire in hak__record_leave; after it the record may be reused. */
     hak_store(&record->of, NULL, HAK_RELEASE);
 }
 
-/* Not one that a thread was about to unlink which a forked child does not have. */
+/* Excludes a record that a thread, missing in this forked child, was about to unlink. */
 static bool samples_have(const struct hak_samples *samples, struct hak_record *record)
 {
     const struct hak_record *there = record->before != NULL ? record->before->next : samples->first;
@@ -76,7 +76,7 @@ bool hak__record_join(struct hak_record *record, struct hak_samples *samples, si
 bool hak__record_claim(struct hak_record *record)
 {
     uint32_t live = HAK_SAMPLE_LIVE;
-    /* acquire: pairs with the release that made the block live; what is known of it is complete. */
+    /* acquire: pairs with the release that made the block live; the record is complete. */
     return hak_cas_strong(&record->state, &live, HAK_SAMPLE_ENDING, HAK_ACQUIRE, HAK_RELAXED);
 }
 
@@ -94,9 +94,9 @@ void hak__record_leave(struct hak_record *record)
     hak__lock_release(&samples->lock);
 }
 
-/* --- all of a heap ---------------------------------------------------------------------------------------------------- */
+/* --- whole heaps ------------------------------------------------------------------------------------------------------ */
 
-/* Those that a free has claimed just now are left to it. */
+/* Skips records that a free has just claimed. */
 static struct hak_record *samples_end_one(struct hak_samples *samples, bool close)
 {
     struct hak_record *record;
@@ -125,7 +125,7 @@ void hak__samples_merge(struct hak_samples *samples)
     hak__lock_release(&samples->lock);
 }
 
-/* The list's next sample in use. */
+/* The list's next live sample. */
 static struct hak_record *samples_next(struct hak_samples *samples, struct hak_record *record)
 {
     hak__lock_acquire(&samples->lock);
@@ -136,7 +136,7 @@ static struct hak_record *samples_next(struct hak_samples *samples, struct hak_r
     return record;
 }
 
-/* Without the lock: the program's function may ask for memory. The sample that it is given is in use, so it stays in the list. */
+/* Takes no lock: the program's function may allocate. Its sample is live, so it stays in the list. */
 int hak__samples_visit(struct hak_samples *samples, int (*visit)(void *, size_t, void *), void *argument)
 {
     int stop = 0;
@@ -145,7 +145,7 @@ int hak__samples_visit(struct hak_samples *samples, int (*visit)(void *, size_t,
     return stop;
 }
 
-/* A thread that the child does not have may have been about to change the list. */
+/* A thread missing in the child may have been changing the list. */
 void hak__samples_fork_child(struct hak_samples *samples)
 {
     uint64_t count = 0, bytes = 0;

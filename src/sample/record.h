@@ -1,6 +1,5 @@
-/* What all samples have in common, those with guards (sample.h) and those that count for a profile (profile/places.h): a record beside
- * the block, which says whose the block is. A sample of a user heap is in that heap's list, counts against its limit and in its figures,
- * and ends or is merged with it.
+/* What guarded samples (sample.h) and profile samples (profile/places.h) share: a record beside the block that names its owner. A
+ * user heap's sample is in that heap's list, counts against its limit and in its figures, and ends or is merged with it.
  *
  *   the state   meaning                                         leaves it
  *   UNUSED      never served                                    an allocation -> TAKEN
@@ -9,9 +8,9 @@
  *   ENDING      being emptied                                   its thread -> FREE
  *   FREE        may serve again                                 an allocation -> TAKEN
  *
- * Invariants: record.of == heap <=> the record is in heap's list;  heap.count, heap.bytes = records of the list with `counted` != 0, and the
- * sum of that, which is also what they have taken of heap.account. The list's lock covers all of it; in a forked child the list is
- * whole as `next` has it. */
+ * Invariants: record.of == heap <=> the record is in heap's list;  heap.count, heap.bytes = the number and sum of the list's
+ * nonzero `counted`, which is also their share of heap.account. The list's lock covers all of it; in a forked child only the
+ * `next` links are reliable. */
 #pragma once
 
 #include "base/lock.h"
@@ -21,23 +20,23 @@ enum hak_sample_state { HAK_SAMPLE_UNUSED, HAK_SAMPLE_TAKEN, HAK_SAMPLE_LIVE, HA
 
 struct hak_record;
 
-/* What the samples of one design have in common: with guards, for a profile in a place of its own, or in the window. */
+/* What the samples of one design share: guarded ones, and profile samples in a place of the range or in the window. */
 struct hak_sample_design {
-    void (*end)(struct hak_record *record, const char *function); /* what a free does with one that has been claimed */
-    void (*lift)(struct hak_record *record); /* before it is read: the program may have taken rights from its pages */
-    void (*tell)(const struct hak_record *record); /* more on the block, on further lines of a report; NULL: nothing */
+    void (*end)(struct hak_record *record, const char *function); /* frees a claimed record's block */
+    void (*lift)(struct hak_record *record); /* before a read: the program may have revoked access to the block's pages */
+    void (*tell)(const struct hak_record *record); /* describes the block on further lines of a report; NULL: adds nothing */
 };
 
 struct hak_record {
     _Atomic uint32_t state;
-    uint32_t counted; /* usable bytes, of a block outside of the window; else 0 */
+    uint32_t counted; /* usable bytes of a block outside the window; else 0 */
     uintptr_t block;
     _Atomic(struct hak_samples *) of; /* the user heap; NULL: malloc's */
     struct hak_record *next, *before;
     const struct hak_sample_design *design;
 };
 
-/* Of a user heap. */
+/* A user heap's samples. */
 struct hak_samples {
     struct hak_lock lock;
     bool closed; /* the heap has ended */
@@ -48,25 +47,26 @@ struct hak_samples {
 
 hak_cold void hak__samples_open(struct hak_samples *samples, struct hak_account *account);
 
-/* A record that is TAKEN joins the heap; NULL is malloc. False: the limit does not allow it, or the heap has ended. */
+/* Adds a TAKEN record to the heap; NULL is malloc. False: the limit forbids it, or the heap has ended. */
 hak_cold bool hak__record_join(struct hak_record *record, struct hak_samples *samples, size_t counted);
 
-/* From LIVE to ENDING; false: another call was first, or there was no block. */
+/* Moves LIVE to ENDING; false: another call came first, or there was no block. */
 hak_cold bool hak__record_claim(struct hak_record *record);
 
-/* One that is ENDING leaves its heap, unless that has given it up before. */
+/* Removes an ENDING record from its heap, unless the heap has dropped it already. */
 hak_cold void hak__record_leave(struct hak_record *record);
 
-/* All of the heap's blocks end, before its spans, whose addresses some are known by. `close`: nothing joins any more. */
+/* Ends all the heap's blocks; call it before the spans end, because some blocks are known by their addresses. `close`: no record
+ * joins any more. */
 hak_cold void hak__samples_end(struct hak_samples *samples, bool close, const char *function);
 
-/* The heap's blocks become malloc's. */
+/* Gives the heap's blocks to malloc. */
 hak_cold void hak__samples_merge(struct hak_samples *samples);
 
-/* Calls for each block that lies outside of the heap's spans, until one gives something else than 0: the result. */
+/* Visits each block outside the heap's spans until `visit` returns a nonzero result, and returns that. */
 hak_cold int hak__samples_visit(struct hak_samples *samples, int (*visit)(void *, size_t, void *), void *argument);
 
-/* What an address is, in the block or near it, as the crash report says it. NULL: no block was ever there. */
+/* Describes an address in or near the block for the crash report. NULL: no block was ever there. */
 hak_cold void hak__record_describe(const struct hak_record *record, uintptr_t address, char *text, size_t size);
 
 hak_cold void hak__samples_fork_child(struct hak_samples *samples);

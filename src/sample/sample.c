@@ -1,4 +1,4 @@
-/* Places for sampled blocks: taking, freeing, quarantine. See sample.h. */
+/* Sample places: taking, freeing, quarantine. */
 #include "sample/sample.h"
 
 #include <errno.h>
@@ -19,18 +19,18 @@
 #include "trace/frames.h"
 #include "trace/unwind.h"
 
-/* A freed place is chosen as the oldest of so many picked at random: old ones first, and none that can be foretold. */
+/* A reused place is the oldest of PICKS random ones: old ones come first, and none is predictable. */
 enum { PICKS = 4, TRIES = 16, SAMPLE_BURST = 64 };
 
 struct hak_sample hak__sample;
-static _Atomic uint32_t places_used; /* places below have served */
+static _Atomic uint32_t places_used; /* places below this have served */
 static _Atomic uint64_t frees;
 static _Atomic uint64_t allowance_us; /* when the samples so far are paid off */
 
 /* --- how often --------------------------------------------------------------------------------------------------- */
 
-/* As many per second as there are places. Each sample moves the time at which all are paid off by its share of a second; it may lie
- * SAMPLE_BURST shares ahead. */
+/* Allows as many samples per second as there are places. Each sample moves the time at which all are paid off by its share of a
+ * second, up to SAMPLE_BURST shares ahead. */
 static bool rate_allows(void)
 {
     uint64_t now = hak__os->now_ms() * 1000, share = 1000000 / hak__option(HAK_OPTION_sample_slots);
@@ -47,7 +47,7 @@ static bool rate_allows(void)
 
 static struct hak_sample_place *sample_claim(struct hak_sample_place *place, uint32_t state)
 {
-    /* acquire: pairs with the release of who freed it; what is known of the block before is complete. */
+    /* acquire: pairs with the release of the thread that freed it; what it wrote about the block is complete. */
     bool done = hak_cas_strong(&place->sample.state, &state, HAK_SAMPLE_TAKEN, HAK_ACQUIRE, HAK_RELAXED);
     return done ? place : NULL;
 }
@@ -89,8 +89,8 @@ static uintptr_t start_of(const struct hak_sample_place *place)
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
-/* Where the block lies. Requests for wide alignments come as sizes of classes that are multiples of them, so the block is
- * aligned as its size is; above a page, pages begin where the place's first quarter ends. */
+/* Decides where the block lies. Requests for wide alignments arrive as class sizes that are multiples of them, so aligning the
+ * block to its size suffices; above a page, pages begin at the end of the place's first quarter. */
 static void lay_out(struct hak_sample_place *place, size_t n, bool at_end)
 {
     size_t page = hak__page_size(), bytes = hak_align_up(n, page), align = n & (0 - n);
@@ -99,7 +99,7 @@ static void lay_out(struct hak_sample_place *place, size_t n, bool at_end)
     place->sample.block = place->pages + (at_end ? bytes - hak_align_up(n, hak_max(HAK_ALIGN, hak_min(align, page))) : 0);
 }
 
-/* The slack on one side of the block, as far as it is checked. */
+/* The checked slack on one side of the block. */
 static uint8_t *slack_before(const struct hak_sample_place *place, size_t *bytes)
 {
     *bytes = hak_min(place->sample.block - place->pages, HAK_SAMPLE_SLACK_MOST);
@@ -136,7 +136,7 @@ static void sample_note(struct hak_sample_event *event)
     event->frames = hak__unwind(event->trace, HAK_SAMPLE_FRAMES);
 }
 
-/* A place that has been claimed and got no memory; what was known of the block before is gone. */
+/* Gives up a claimed place that got no memory, and forgets its previous block. */
 static void give_up(struct hak_sample_place *place, bool foreign)
 {
     place->sample.block = 0;
@@ -197,7 +197,7 @@ static void sample_end(struct hak_record *record, const char *function)
         place->page_bytes = 0;
     hak_store(&place->freed_at, hak_fetch_add(&frees, 1, HAK_RELAXED) + 1, HAK_RELAXED);
     hak_fetch_add(&hak__sample.freed, 1, HAK_RELAXED);
-    /* release: pairs with the acquire of the next allocation in this place. */
+    /* release: pairs with the acquire of the place's next allocation. */
     hak_store(&record->state, HAK_SAMPLE_FREE, HAK_RELEASE);
 }
 
@@ -213,7 +213,7 @@ static void *sample_alloc(size_t n, struct hak_samples *samples)
     if (place == NULL || !sample_map(place, n))
         return NULL;
     if (!hak__record_join(&place->sample, samples, n)) {
-        hak_store(&place->sample.state, HAK_SAMPLE_FREE, HAK_RELEASE); /* its pages make way for the next one's */
+        hak_store(&place->sample.state, HAK_SAMPLE_FREE, HAK_RELEASE); /* frees its pages for the next one's */
         return NULL;
     }
     fill_slack(place);
@@ -261,6 +261,6 @@ void hak__sample_begin(void)
         return;
     hak__sample.start = hak__guarded_start();
     hak__sample.bytes = count * HAK_GUARDED_STRIDE;
-    hak_store(&hak__hardened.open, true, HAK_RELAXED); /* requests are to look */
+    hak_store(&hak__hardened.open, true, HAK_RELAXED); /* requests check it from now on */
     hak__sample_handle_faults();
 }

@@ -1,10 +1,10 @@
-/* Reports about sampled blocks, and the handler of faults in their range. What runs here runs in signal handlers, on the
- * alternative stack where the program has one (about 6 KiB): it reads the places, calls write(2), readlink(2) and the
- * loader's list of modules, and allocates nothing.
+/* Reports about sampled blocks, and the fault handler of their range. The code runs in signal handlers, on the program's
+ * alternative stack if there is one (about 6 KiB): it reads the places, calls write(2), readlink(2) and the loader's list of
+ * modules, and allocates nothing.
  *
- * A fault that is reported is repeated under the former disposition: a core dump or the program's own handler then sees what
- * it would have seen. A fault elsewhere is handed to the former handler as it is, as often as it comes. A handler that the
- * program installs later takes this one's place, and is told about no block. */
+ * A reported fault repeats under the former disposition, so a core dump or the program's own handler sees it as without
+ * sampling. A fault elsewhere goes to the former handler unchanged, however often it comes. A handler that the program installs
+ * later replaces this one, and gets no report. */
 #include <errno.h>
 #include <signal.h>
 #include <ucontext.h>
@@ -67,7 +67,7 @@ static void report_fault(uintptr_t address, const void *context)
     hak__sample_tell(record);
 }
 
-/* To the disposition that was in force before; a signal that was sent is sent again, a fault comes again by itself. */
+/* Passes the signal to the former disposition: resends a signal that was sent; a fault recurs by itself. */
 static void pass_on(int number, siginfo_t *info, void *context)
 {
     bool sent = info->si_code <= 0, handled = (former_fault.sa_flags & SA_SIGINFO) != 0;
@@ -100,7 +100,7 @@ void hak__sample_handle_faults(void)
 {
     struct sigaction ours;
     sigaction(SIGSEGV, NULL, &former_fault);
-    ours = former_fault; /* its mask, and whether it interrupts itself */
+    ours = former_fault; /* keeps its mask, and whether it interrupts itself */
     ours.sa_flags = (former_fault.sa_flags & (SA_NODEFER | SA_RESTART)) | SA_SIGINFO | SA_ONSTACK;
     ours.sa_sigaction = on_fault;
     sigaction(SIGSEGV, &ours, NULL);

@@ -1,5 +1,5 @@
-/* Size classes: from a request to a class, from a class to its block. The list itself is generated (classes.def).
- * Called by every path; pure, no state.
+/* Size classes: maps a request to a class and a class to its block. The list is generated (classes.def). Called by every path;
+ * pure, no state.
  *
  * Invariants, checked by the unit test for every request up to HAK_LARGE_MAX:
  *   1. hak__class_of(n) is the smallest class with size >= n
@@ -25,8 +25,8 @@ struct hak_class {
 
 extern const struct hak_class hak__classes[HAK_CLASSES];
 
-/* A class in the form in which the owner map and the tables of requests have it: as the byte offset of its bin, which is that of
- * its row in hak__classes too, so that the fast paths need no shift. All else knows a class by its index, a plain number. */
+/* A class as the owner map and the request tables store it: as the byte offset of its bin, which is also that of its row in
+ * hak__classes, so the fast paths need no shift. Everywhere else a class is its index, a plain number. */
 struct hak_class_offset {
     uint32_t bytes;
 };
@@ -42,8 +42,8 @@ hak_inline const struct hak_class *hak__class_at_offset(struct hak_class_offset 
 }
 _Static_assert(sizeof(struct hak_class) == HAK_BIN_SIZE, "a bin's offset is its class's too");
 
-/* From a request to its class's offset: in units of 16 bytes for tiny requests, of 128 for those up to the mid pool's end, of which
- * every class is a multiple. */
+/* From a request to its class's offset: in units of 16 bytes for tiny requests, of 128 bytes up to the mid pool's end, where every
+ * class is a multiple of 128. */
 #define HAK_TABLE_STEP 128u
 extern const uint16_t hak__tiny_class_offset[HAK_TINY_MAX / HAK_ALIGN + 1];
 extern const uint16_t hak__mid_class_offset[HAK_MID_MAX / HAK_TABLE_STEP + 1];
@@ -64,7 +64,7 @@ hak_inline struct hak_class_offset hak__offset_of_mid(size_t n) /* up to HAK_MID
     return (struct hak_class_offset){ hak__mid_class_offset[(n + HAK_TABLE_STEP - 1) / HAK_TABLE_STEP] };
 }
 
-/* Above the table there are four classes to each doubling; the first of them is the last one below 64 KiB. */
+/* Above the table each doubling has four classes; the first of them is the last one below 64 KiB. */
 hak_inline struct hak_class_offset hak__offset_of_large(size_t n)
 {
     hak_assert(n > HAK_MID_MAX && n <= HAK_LARGE_MAX, "larger requests have no class");
@@ -73,7 +73,7 @@ hak_inline struct hak_class_offset hak__offset_of_large(size_t n)
     return hak__offset_of_class((uint32_t)((msb - 16) * 4 + (last >> (msb - 2)) - 4 + HAK_CLASS_FIRST_LARGE + 1));
 }
 
-/* For 1025 bytes or more, up to HAK_LARGE_MAX. */
+/* For requests from 1025 bytes up to HAK_LARGE_MAX. */
 hak_inline struct hak_class_offset hak__offset_above_tiny(size_t n)
 {
     return hak_likely(n <= HAK_MID_MAX) ? hak__offset_of_mid(n) : hak__offset_of_large(n);
@@ -89,15 +89,13 @@ hak_inline uint32_t hak__class_of(size_t n)
 
 hak_inline bool hak__is_large(uint32_t class) { return class >= HAK_CLASS_FIRST_LARGE; }
 
-/* The smallest class for n bytes whose blocks all lie at multiples of `align`, a power of two; HAK_CLASSES if there is
- * none. */
+/* The smallest class for n bytes whose blocks all lie at multiples of `align`, a power of two; HAK_CLASSES: there is none. */
 uint32_t hak__aligned_class(size_t align, size_t n);
 
-/* Where an offset from a span's start lies, by one multiplication with the class's reciprocal. The product is a
- * fixed-point number: above the point stands offset / size, below it a fraction that is less than the reciprocal just
- * for whole multiples of the size: of i * size it is i * excess, where excess = reciprocal * size - 2^64 is from 1 to size.
- * Both hold for every offset inside a span (the generator has checked them); for any
- * other offset, however wild, the index is beyond every span's last block. */
+/* An offset from a span's start in units of blocks, by one multiplication with the class's reciprocal. The product is a fixed-point
+ * number: above the point is offset / size; the fraction below it is less than the reciprocal only for whole multiples of the size:
+ * for i * size it is i * excess, where excess = reciprocal * size - 2^64 lies between 1 and size. The generator has checked both
+ * for every offset inside a span; for any other offset, however wild, the index is beyond every span's last block. */
 struct hak_place {
     uint64_t index;
     uint64_t fraction;
@@ -109,7 +107,7 @@ hak_inline struct hak_place hak__place_of(uint64_t reciprocal, size_t offset)
     return (struct hak_place){ (uint64_t)(product >> 64), (uint64_t)product };
 }
 
-/* The growth of the fraction from block to block. */
+/* The increase of the fraction from one block to the next. */
 hak_inline uint32_t hak__class_excess(const struct hak_class *class) { return (uint32_t)(class->reciprocal * class->size); }
 
 /* Whether the place is the start of one of the first `blocks` blocks. */
@@ -118,13 +116,14 @@ hak_inline bool hak__place_is_block(struct hak_place place, uint64_t reciprocal,
     return place.index < blocks && place.fraction < reciprocal;
 }
 
-/* The slabs of a span that holds one block of a class of the large pool and nothing else. */
+/* The slabs of a span that holds a single block of a class of the large pool. */
 hak_inline uint32_t hak__class_single_slabs(uint32_t class_index)
 {
     return (uint32_t)hak_div_up(hak__classes[class_index].size, HAK_SLAB_SIZE);
 }
 
-/* The slabs of a class's shortest span, which has one block of a large class and two of another, or all that it ever has. */
+/* The slabs of a class's shortest span: it has one block of a large class, or two of any other, or all blocks of a full span if
+ * those are fewer. */
 hak_inline uint32_t hak__class_short_slabs(uint32_t class_index)
 {
     const struct hak_class *class = &hak__classes[class_index];
@@ -138,8 +137,8 @@ hak_inline uint32_t hak__band_of(uint32_t class_index) { return hak_msb64(hak__c
 
 /* --- the table by which malloc's fast path finds a request's bin -------------------------------------------------------- */
 
-/* That of above, but for the time of a profile, when all of them meet a bin that is always empty (profile/switch.c). It lies where the
- * loader writes once and then forbids writing, so it costs no page for itself; a change has to allow writing first. */
+/* The table above, except while a profile redirects its classes to a bin that is always empty (profile/switch.c). The loader writes
+ * it once and then write-protects it, so it takes no page of its own; a change first has to allow writing. */
 
 enum {
     HAK_TINY_BINS = HAK_TINY_MAX / HAK_ALIGN + 1,
@@ -152,8 +151,7 @@ struct hak_bins {
 };
 extern struct hak_bins hak__bins;
 
-/* The bin of the last large class is closed for good: a pop finds it empty. A profile lets all requests of the table meet
- * it. */
+/* The bin of the last large class is closed for good: a pop finds it empty. A profile redirects all requests of the table to it. */
 enum { HAK_EMPTY_BIN = (HAK_CLASSES - 1) * HAK_BIN_SIZE };
 
 hak_inline struct hak_class_offset hak__bin_of_tiny(size_t n)

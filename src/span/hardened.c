@@ -1,4 +1,4 @@
-/* Hardened spans: guards, closed blocks, random order, and memory that is clear. See hardened.h. */
+/* Hardened spans: guards, closed blocks, random order, and cleared memory. See hardened.h. */
 #include "span/hardened.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include "os/os.h"
 #include "span/shield.h"
 
-/* By how much a frontier moves, and the least number of blocks. Guards that split mappings are made up to a part of
- * the mappings that the kernel allows. */
+/* EXTENT, EXTENT_BLOCKS: the bytes by which a frontier moves, and the least number of blocks. MAPPINGS_PER_SPLIT: the share of the
+ * allowed mappings that guards may split off. */
 enum { EXTENT = 16 << 10, EXTENT_BLOCKS = 8, MAPPINGS_PER_SPLIT = 8, PAGES_ASKED = 512, PAGES_CLEARED = 16, GATE_TRIES = 100 };
 
 struct hak_hardened hak__hardened = { .open = true };
@@ -26,7 +26,7 @@ static _Atomic bool no_kernel_guards;
 
 static bool hardened_is_wanted(void) { return hak__option(HAK_OPTION_harden) != 0; }
 
-/* Where the guard page takes the only block's end, the block is shorter; else there may be one block less. */
+/* If the guard page takes the end of the only block, the block is shorter; otherwise there may be one block less. */
 static void lay_out_class(struct hak_hardened *to, uint32_t index)
 {
     const struct hak_class *class = &hak__classes[index];
@@ -75,7 +75,7 @@ static char *guard_of(const struct hak_span *span)
     return hak__span_start(span) + ((size_t)span->slabs << HAK_SLAB_SHIFT) - hak__page_size();
 }
 
-/* The kernel's guards take the pages' content away. False: it refuses, or knows no guards. */
+/* A kernel guard discards the content of its pages. False: the kernel refuses, or has no guards. */
 static bool guard_pages(char *start, size_t bytes)
 {
     if (hak_load(&no_kernel_guards, HAK_RELAXED))
@@ -83,13 +83,13 @@ static bool guard_pages(char *start, size_t bytes)
     int code = hak__arena_advise(start, bytes, HAK_OS_GUARD);
     if (code == 0)
         return true;
-    hak__arena_advise(start, bytes, HAK_OS_UNGUARD); /* some may have been made */
+    hak__arena_advise(start, bytes, HAK_OS_UNGUARD); /* some pages may already be guarded */
     if (code == EINVAL)
         hak_store(&no_kernel_guards, true, HAK_RELAXED);
     return false;
 }
 
-/* Protection keeps the content. False: the kernel refuses, or knows guards, or there are enough splits. */
+/* Protection keeps the content. False: the kernel refuses, or has guards, or there are enough splits. */
 static bool forbid_pages(char *start, size_t bytes)
 {
     if (!hak_load(&no_kernel_guards, HAK_RELAXED))
@@ -101,7 +101,7 @@ static bool forbid_pages(char *start, size_t bytes)
     return false;
 }
 
-/* Both ways, because the kernel may have refused guards only when these had been made (of locked memory it does). */
+/* Undoes both, because the kernel may have refused further guards after some had been made (as for locked memory). */
 static bool reopen_pages(char *start, size_t bytes)
 {
     bool split = hak_load(&no_kernel_guards, HAK_RELAXED), done = hak__arena_advise(start, bytes, HAK_OS_UNGUARD) == 0;
@@ -113,7 +113,7 @@ static bool reopen_pages(char *start, size_t bytes)
     return true;
 }
 
-/* A page that cannot be guarded is one that nobody uses: nothing else is lost. */
+/* If the page cannot be guarded, it is merely unused: nothing else is lost. */
 static void guard_block(const struct hak_span *span)
 {
     if (!guard_pages(guard_of(span), hak__page_size()))
@@ -162,9 +162,10 @@ static hak_cold bool span_wake(struct hak_span *span)
     return true;
 }
 
-/* --- clear memory ------------------------------------------------------------------------------------------------------- */
+/* --- cleared memory ------------------------------------------------------------------------------------------------------- */
 
-/* The whole pages of a long range, of which most may never have been touched; a range within one page has none, and ends there. */
+/* The whole pages of a long range, most of which may never have been touched; a range within one page has none: the result is its
+ * end. */
 static char *pages_of(const char *start, size_t bytes, size_t *whole)
 {
     size_t page = hak__page_size();
@@ -173,7 +174,8 @@ static char *pages_of(const char *start, size_t bytes, size_t *whole)
     return (char *)hak_min(first, (uintptr_t)start + bytes);
 }
 
-/* Which of up to PAGES_ASKED pages are there, a byte for each; all, where the kernel does not say. Behind the last one is 0. */
+/* Which of up to PAGES_ASKED pages are resident, one byte each; all of them if the kernel does not tell. The byte behind the last
+ * is 0. */
 struct pages_there {
     uint64_t words[PAGES_ASKED / 8 + 1];
     size_t count;
@@ -195,7 +197,7 @@ static size_t sum_there(const struct pages_there *there)
     return sum;
 }
 
-/* Calls for each page that is there, until one says no. */
+/* Calls `look` for each resident page until it returns false. */
 hak_inline bool each_there(const struct pages_there *there, char *pages, bool look(char *page, size_t bytes))
 {
     size_t page = hak__page_size();
@@ -209,7 +211,7 @@ hak_inline bool each_there(const struct pages_there *there, char *pages, bool lo
 static bool clear_page(char *page, size_t bytes) { return memset(page, 0, bytes) != NULL; }
 static bool page_is_clear(char *page, size_t bytes) { return hak__is_zero(page, bytes); }
 
-/* A few pages are cleared; many go back to the system, so that they need not be checked either. */
+/* Clears a few pages; returns many to the system, which also spares checking them. */
 static void clear_pages(char *pages, size_t bytes)
 {
     struct pages_there there;
@@ -271,11 +273,12 @@ bool hak__hardened_is_closed(const void *p, uint32_t class)
     return (hak_load(&span->closed, HAK_ACQUIRE) & bit) != 0;
 }
 
-/* A gate is held for a moment, or for good: its holder is interrupted, or does not exist in a forked child. */
+/* A gate is held only for a moment, unless its holder is interrupted or does not exist in a forked child; so the tries are
+ * limited. */
 static bool take_gate(struct hak_span *span)
 {
     for (unsigned tries = 0; tries < GATE_TRIES; tries++) {
-        /* acquire: pairs with the release below; the bit and the pages are of one time. */
+        /* acquire: pairs with the release below; the bit and the pages then match. */
         if (hak_exchange(&span->gate, 1, HAK_ACQUIRE) == 0)
             return true;
         hak_pause();
@@ -306,7 +309,7 @@ void hak__hardened_let(const void *p, uint32_t class)
         leave_gate(closable_at(p, &bit));
 }
 
-/* Without guards the pages go back first, since protection would keep them. */
+/* Without guards the pages are returned first, since protection would keep them. */
 static bool close_whole(char *pages, size_t whole)
 {
     if (whole == 0 || guard_pages(pages, whole))
@@ -338,7 +341,7 @@ bool hak__hardened_close(void *p, uint32_t class, bool *again)
     return done;
 }
 
-/* Protection that comes off one of two neighbours splits a mapping, which the kernel may refuse. */
+/* Removing protection from one of two neighbours splits a mapping, which the kernel may refuse. */
 bool hak__hardened_reopen(void *p, uint32_t class)
 {
     hak_assert(hak__hardened_closes(class), "blocks of the class are closed");
@@ -363,7 +366,8 @@ static void note_all_slabs(struct hak_span *span)
     hak_store(&hak__shields, true, HAK_RELAXED);
 }
 
-/* Opens the free blocks too. What the kernel refuses to open counts as changed rights (shield.h), which the end of a heap asks about. */
+/* Opens the free blocks too. Pages that the kernel refuses to open count as having changed rights (shield.h), which are checked at
+ * the end of a heap. */
 void hak__span_end_guard(struct hak_span *span)
 {
     hak_assert(span->keys == HAK_SPAN_HARDENED, "a hardened span");
@@ -377,7 +381,7 @@ void hak__span_end_guard(struct hak_span *span)
 
 /* --- taking ------------------------------------------------------------------------------------------------------------- */
 
-/* Blocks beyond the frontier become free ones. */
+/* Turns blocks beyond the frontier into free ones. */
 static void hardened_extend(struct hak_span *span, uint32_t count)
 {
     size_t size = hak__classes[span->class].size;
@@ -394,7 +398,7 @@ static void hardened_extend(struct hak_span *span, uint32_t count)
     span->free_count = (uint16_t)(span->free_count + count);
 }
 
-/* The first set bit from a place on, around. */
+/* The first set bit from `place` on, wrapping around. */
 static unsigned first_from(uint64_t bits, unsigned place)
 {
     return (hak_ctz64(bits >> place | bits << (64 - place) % 64) + place) % 64;

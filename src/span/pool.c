@@ -1,6 +1,6 @@
-/* The shared pool of slabs. See pool.h. The one subtle edge is between clearing a hint and setting it. A thread that clears one
- * reads the SuperSlab's word again afterwards; a thread that releases slabs sets the hint afterwards. All four steps are seq_cst, so
- * one of the two sees the other, and no free run is left without its hint. */
+/* The shared pool of slabs. See pool.h. The one subtle pair of steps is clearing a hint and setting it. A thread that clears a hint
+ * reads the SuperSlab's word again afterwards; a thread that releases slabs sets the hint afterwards. All four accesses are
+ * seq_cst, so one of the two sees the other, and no free run is left without its hint. */
 #include "span/pool.h"
 
 #include "arena/hugepages.h"
@@ -35,7 +35,7 @@ void hak__slabs_open(struct hak_super *super, unsigned count, bool fresh)
     hak_store(&super->slabs, pack_state(~mine, fresh ? mine : ~0u), HAK_RELEASE);
 }
 
-/* Where a run begins: among used-before slabs first, whose pages are there already; else anywhere. */
+/* Chooses where a run begins: among slabs used before, which are resident; else anywhere. */
 static uint32_t choose_slab(uint64_t word, unsigned count)
 {
     uint32_t unused = hak__slabs_unused(word);
@@ -104,8 +104,8 @@ uint64_t hak__slabs_release(struct hak_super *super, unsigned first, unsigned co
 {
     hak_assert(count != 0 && first + count <= HAK_SUPER_SLABS, "slabs of one SuperSlab");
     uint64_t run = (uint64_t)hak_ones32(count) << first;
-    /* The dirty bits were set by the claim. release: pairs with the claim's acquire; seq_cst because the caller goes
-     * on to set hints, and a claimer that clears a hint looks at this word afterwards (span/pool.c). */
+    /* The claim has set the dirty bits. release: pairs with the claim's acquire; seq_cst because the caller then sets hints, and a
+     * claimer that clears a hint looks at this word afterwards. */
     uint64_t before = hak_fetch_or(&super->slabs, run, HAK_SEQ_CST);
     hak_assert((before & run) == 0, "a slab is released twice");
     return before | run;
@@ -165,7 +165,7 @@ void hak__tier_claimed(size_t super, uint64_t word)
         tier_add(&hak__tier_counts.to_hot, 1);
 }
 
-/* The second look is for a claim that came between the first one and the bit, and has seen no bit. */
+/* Looks again for a claim that came between the first look and the bit, and has seen no bit. */
 static void begin_to_drain(size_t super)
 {
     if (set_draining(super, true))
@@ -213,14 +213,13 @@ void hak__tier_drawn(void) { tier_add(&hak__tier_counts.drawn, 1); }
 
 /* --- hints ----------------------------------------------------------------------------------------------------------- */
 
-/* How many SuperSlabs that offer a single slab are compared. For longer runs the level of the hint says well enough how full they
- * are. */
+/* How many SuperSlabs with a single free slab are compared. For longer runs the hint's level suffices to tell how full they are. */
 enum { CANDIDATES = 4 };
 
-/* An assigned SuperSlab to which slabs came back so lately is left to its heap. Nor does a thread search for one more often, since
- * that takes cache lines from other heaps. */
+/* An assigned SuperSlab that got slabs back within this time is left to its heap. Threads also search for one no more often than
+ * that, since a search takes cache lines from other heaps. */
 enum { BUSY_MS = 20 };
-static _Atomic uint64_t nothing_assigned_ms; /* when such a look last found nothing */
+static _Atomic uint64_t nothing_assigned_ms; /* when such a search last found nothing */
 
 static _Atomic uint64_t waiting_ms = UINT64_MAX;
 
@@ -228,7 +227,7 @@ struct hak_pool_counts hak__pool_counts;
 
 static bool is_assigned(size_t super) { return hak_load(&hak__supers[super].assigned_to, HAK_SEQ_CST) != 0; }
 
-/* Makes the hints of a SuperSlab say what its word says; of an assigned one they say nothing. */
+/* Sets the hints of a SuperSlab from its word; an assigned one has none. */
 static void set_hints(size_t super, uint64_t slabs)
 {
     if (is_assigned(super))
@@ -256,8 +255,8 @@ static void clear_hints(size_t super, uint64_t slabs)
         set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
-/* A claim leaves the hints as they are: all threads read them all the time, so they are written as seldom as possible. A thread that
- * a hint misleads clears it. */
+/* A claim leaves the hints as they are: all threads read them all the time, so they are written as rarely as possible. A thread
+ * misled by a hint clears it. */
 static size_t claim_in(size_t super, unsigned count, bool *fresh)
 {
     uint64_t left;
@@ -274,7 +273,7 @@ static size_t claim_in(size_t super, unsigned count, bool *fresh)
 
 enum which_supers { ANY_TIER, HOT_ONES, DRAINING_ONES };
 
-/* Of 64 SuperSlabs, those whose longest known run is of one level: the shorter it is, the fuller they are. */
+/* Of 64 SuperSlabs, those whose longest hinted run is of exactly this level: the shorter it is, the fuller they are. */
 static uint64_t pool_candidates(enum which_supers which, size_t word, unsigned level)
 {
     const struct hak_super_word *hints = &hak__super_words[word];
@@ -303,7 +302,7 @@ static uint64_t fullest_superslab(size_t word, uint64_t bits, unsigned *left)
     return best;
 }
 
-/* With tiers, takes from the fullest of the first few that offer a single slab, else from the lowest. */
+/* With tiers, takes a single slab from the fullest of the first few SuperSlabs that offer one; otherwise takes from the lowest. */
 static size_t search_word(enum which_supers which, size_t word, unsigned level, unsigned count, bool *fresh)
 {
     uint64_t bits = pool_candidates(which, word, level), tried;
@@ -331,7 +330,7 @@ static size_t pool_search(enum which_supers which, unsigned count, bool *fresh)
     size_t found = HAK_NO_RUN;
     for (unsigned at = level; at < HAK_LEVELS && found == HAK_NO_RUN; at++)
         found = search_level(which, at, count, fresh);
-    /* A run of 3 may also lie where the hints know of one of 2: rare, so tried last. */
+    /* A run of 3 may also lie where the hints know only of one of 2: rare, so tried last. */
     if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
         found = search_level(which, level - 1, count, fresh);
     return found;
@@ -398,12 +397,12 @@ bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count)
     return true;
 }
 
-/* Slabs have been given back: the SuperSlab goes to the arena if it is empty, else its hints say what it has. */
+/* After slabs were given back: an empty SuperSlab goes to the arena; otherwise its hints are updated. */
 static void pool_released(size_t super, uint64_t word)
 {
     if (hak__slabs_unused(word) == ~0u && hak__slabs_close(&hak__supers[super])) {
         clear_hints(super, 0);
-        hak_store(&hak__supers[super].assigned_to, 0, HAK_RELAXED); /* before anybody else can have it */
+        hak_store(&hak__supers[super].assigned_to, 0, HAK_RELAXED); /* before any other thread can have it */
         hak__tier_emptied(super);
         hak_fetch_add(&hak__pool_counts.closed, 1, HAK_RELAXED);
         hak__supers_give(super, 1);
@@ -412,7 +411,7 @@ static void pool_released(size_t super, uint64_t word)
     set_hints(super, word);
 }
 
-/* In a bare SuperSlab nothing is mapped any more, so there are no old data. */
+/* In a bare SuperSlab the slabs are unmapped, so they hold no old data. */
 static uint64_t pool_release(size_t super, size_t slab, unsigned count)
 {
     hak_assert(slab % HAK_SUPER_SLABS + count <= HAK_SUPER_SLABS, "a run lies in one SuperSlab");
@@ -462,8 +461,8 @@ bool hak__pool_assign(size_t super, uint32_t id)
     return true;
 }
 
-/* A thread that gave slabs back meanwhile, and saw the SuperSlab assigned, has set no hints. So this sets them, from the word as it is
- * afterwards. */
+/* A thread that gave slabs back meanwhile and saw the SuperSlab assigned has set no hints. So this sets them, from the word as it
+ * is afterwards. */
 void hak__pool_unassign(size_t super, uint32_t id)
 {
     hak_assert(id != 0, "a heap's id");
@@ -471,7 +470,7 @@ void hak__pool_unassign(size_t super, uint32_t id)
         pool_released(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
-/* Before the first SuperSlab there is nothing to search, and no reason to read the clock, whose code lies apart from what a small
+/* Before the first SuperSlab there is nothing to search, and no need to read the clock, whose code lies apart from what a small
  * program touches of the C library (docs/decisions/0038). */
 size_t hak__pool_take_assigned(unsigned count, bool active_too, bool *fresh)
 {
@@ -512,8 +511,8 @@ static size_t purge_super(size_t super)
     return bytes;
 }
 
-/* Called for all SuperSlabs before each new one. Most have none, and counting bits is a call where the processor may lack the
- * instruction. */
+/* Called for all SuperSlabs before each new one. Most have no idle bytes, and counting bits is a function call if the processor may
+ * lack the instruction. */
 static size_t idle_bytes(size_t super)
 {
     uint64_t word = hak_load(&hak__supers[super].slabs, HAK_RELAXED);
@@ -563,18 +562,18 @@ static size_t purge_beyond(size_t room, size_t idle)
     return bytes;
 }
 
-/* Looking at all SuperSlabs before each new one would make the growth of a very large heap quadratic. */
+/* Looking at all SuperSlabs before opening each one would make the growth of a very large heap quadratic. */
 enum { SUPERS_PER_LOOK = 256 };
 
 size_t hak__pool_trim(void)
 {
     static _Atomic uint32_t passed;
     size_t top = hak__arena_top(), idle = 0, used = 0;
-    /* Before the first SuperSlab the time is not asked for either: see hak__pool_take_assigned. */
+    /* Before the first SuperSlab the clock is not read either: see hak__pool_take_assigned. */
     if (top == 0 || hak_fetch_add(&passed, 1, HAK_RELAXED) < top / SUPERS_PER_LOOK)
         return 0;
     hak_store(&passed, 0, HAK_RELAXED);
-    hak__waiting_end(); /* a run that waits is not in use */
+    hak__waiting_end(); /* a waiting run is not in use */
     for (size_t super = hak__super_from(0); super < top; super = hak__super_from(super + 1)) {
         idle += idle_bytes(super);
         used += used_bytes(super);

@@ -1,5 +1,5 @@
-/* See shield.h. Called by protect.c, aligned.c and heap_malloc.c, which note; by kinds/, huge/, userheap/,
- * sample/ and profile/ before they touch a block. */
+/* See shield.h. protect.c, aligned.c and heap_malloc.c call it to note; kinds/, huge/, userheap/, sample/ and profile/ call it
+ * before they touch a block. */
 #include "span/shield.h"
 
 #include "arena/mapping.h"
@@ -11,7 +11,7 @@
 enum { BESIDE_WORDS = 64 };
 
 _Atomic bool hak__shields;
-static _Atomic uint64_t beside_notes[BESIDE_WORDS]; /* by an address's slab, modulo their number */
+static _Atomic uint64_t beside_notes[BESIDE_WORDS]; /* indexed by an address's slab, modulo their number */
 static _Atomic uintptr_t watched_start, watched_end;
 
 static uint64_t beside_bit(uintptr_t at) { return 1ull << (at >> HAK_SLAB_SHIFT) % 64; }
@@ -25,13 +25,13 @@ static bool shield_is_huge(size_t slab)
     return kind == HAK_SUPER_HUGE || kind == HAK_SUPER_HUGE_TAIL;
 }
 
-/* The span that a slab's block lies in, NULL if there is none. */
+/* The span of the block in a slab, NULL if there is none. */
 static struct hak_span *shield_span(size_t slab)
 {
     return hak__owner_id(hak__owner_at(slab)) - 1 < HAK_HEAPS_MAX ? hak__span_around(slab) : NULL;
 }
 
-/* The first SuperSlab of the huge block in which a slab lies. */
+/* The first SuperSlab of the huge block that contains a slab. */
 static struct hak_super *shield_huge(size_t slab)
 {
     size_t super = slab / HAK_SUPER_SLABS;
@@ -63,7 +63,7 @@ static void note_in_window(uintptr_t from, uintptr_t to)
     }
 }
 
-/* Whether the slab, or what may be taken for it beside the window, is noted. */
+/* Whether the slab is noted; beside the window, whether any slab with the same bit is. */
 static bool is_noted(uintptr_t at)
 {
     size_t slab = hak__slab_of((void *)at);
@@ -99,8 +99,8 @@ static bool lift_huge(struct hak_super *first)
     return true;
 }
 
-/* The only block of a span takes the notes with it: nobody else has a page there. Elsewhere they stay until the span ends, since a slab
- * may hold parts of others. */
+/* A block that has its span to itself takes the notes with it, since no other block has a page there. Otherwise they stay until the
+ * span ends, since a slab may hold parts of other blocks. */
 static bool lift_in_span(struct hak_span *span, uintptr_t block)
 {
     hak_assert(block >= (uintptr_t)hak__span_start(span), "a block of the span");
@@ -145,7 +145,7 @@ bool hak__shield_covers_slow(const void *p)
 
 /* --- notes ----------------------------------------------------------------------------------------------------------------- */
 
-/* One turn sets every bit. */
+/* One pass over the bits suffices to set all of them. */
 static void note_beside(uintptr_t from, uintptr_t to)
 {
     from = hak_align_down(from, HAK_SLAB_SIZE);

@@ -1,4 +1,4 @@
-/* Spans. See span.h for the model and the invariants; this file is their arithmetic. */
+/* The arithmetic of spans. See span.h for the model and the invariants. */
 #include "span/span.h"
 
 #include <string.h>
@@ -22,7 +22,8 @@ static void set_words(struct hak_span *span, uint32_t owner)
     hak_store(&hak__window.map[slab].owner, word, HAK_RELEASE);
 }
 
-/* Nobody queues a single-block span: another thread may end it at any moment, and its owner must not read it as a collector does. */
+/* A single-block span is never queued: another thread may end it at any moment, and its owner must not read it as a collector
+ * does. */
 static void set_owner(struct hak_span *span, uint32_t owner)
 {
     if ((owner & HAK_SPAN_OWN) != 0) /* frees of a share's blocks take its lock */
@@ -30,10 +31,10 @@ static void set_owner(struct hak_span *span, uint32_t owner)
     hak_store(&span->owner, span->single ? 0 : owner, HAK_RELAXED);
 }
 
-/* The slabs in which blocks may begin. The owner words of the others of a single-block span say that none does. */
+/* The slabs in which blocks may begin. In a single-block span only the first one counts; the others' owner words name no block. */
 static uint32_t placed_slabs(const struct hak_span *span) { return span->blocks == 1 ? 1 : span->slabs; }
 
-/* Says how far the frontier has come. */
+/* Publishes the frontier's progress. */
 static void map_limit(struct hak_span *span)
 {
     size_t slab = hak__span_slab(span);
@@ -99,16 +100,16 @@ static uint16_t blocks_in(uint32_t class_index, uint32_t slabs)
 
 /* --- memory in pieces ---------------------------------------------------------------------------------------------- */
 
-/* The part of what there is that comes ahead of need: few calls, and little that nobody uses. */
+/* The part of the reached memory that is mapped ahead of need: a compromise between calls and unused memory. */
 enum { REACH_SHARE = 8, REACH_MORE = 16 << 10 };
 #define REACH_ALL UINT32_MAX
 
-/* Set when pieces of an ended span could not be unmapped. They stay, each slab's descriptor says how much it has. */
+/* Set when pieces of an ended span could not be unmapped. They stay; each slab's descriptor has the bytes of its piece. */
 static _Atomic bool pieces_left;
 
 static size_t left_in(const struct hak_span *slab) { return slab->reach == REACH_ALL ? 0 : slab->reach; }
 
-/* Where a piece from `reach` on has to end: pieces that were left are not mapped again. */
+/* The end of a piece that begins at `reach`: pieces left behind are not mapped again. */
 static size_t piece_end(struct hak_span *span, size_t reach, size_t end)
 {
     if (hak_likely(!hak_load(&pieces_left, HAK_RELAXED)))
@@ -255,8 +256,8 @@ void *hak__span_destroy(struct hak_span *span)
 
 /* --- taking ----------------------------------------------------------------------------------------------------- */
 
-/* The lowest blocks of one word of bits, stored downwards from `out` as far as `end`; the bits that remain. Of memory that was
- * freed in one go all bits of a word are one run, in which the next address is one addition away. */
+/* Stores the lowest blocks of one word of bits downwards from `out` as far as `end`; returns the remaining bits. If memory was
+ * freed in one go, the bits of a word are one run, in which the next address is one addition away. */
 static uint64_t take_word(uint64_t bits, char *base, size_t size, void ***out, void **end)
 {
     void **at = *out;
@@ -280,7 +281,7 @@ static uint64_t take_word(uint64_t bits, char *base, size_t size, void ***out, v
     return bits;
 }
 
-/* Freed blocks, lowest addresses first. */
+/* Takes freed blocks, lowest addresses first. */
 static uint32_t take_freed(struct hak_span *span, void **out, uint32_t want)
 {
     char *start = hak__span_start(span);
@@ -300,9 +301,9 @@ static uint32_t take_freed(struct hak_span *span, void **out, uint32_t want)
     return taken;
 }
 
-/* Blocks never used, no further than the page in which the frontier stands. They bear the key until malloc hands them out,
- * so that a pointer to one of them is not taken for a block in use; but not one that is taken alone, to be handed out at
- * once, whose page need not be touched. */
+/* Takes blocks never used, no further than the page of the frontier. They bear the key until malloc hands them out, so that a
+ * pointer to one of them does not look like a block in use. A single block to be handed out at once gets none, so its page need not
+ * be touched. */
 static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want, bool first)
 {
     size_t size = hak__classes[span->class].size, page = hak__page_size();
@@ -324,7 +325,7 @@ static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want, 
     return count;
 }
 
-/* Blocks taken bear the key again. Once none is left that may have lost it, the start bound is set again. */
+/* Blocks that are taken get their keys back. Once no free block can lack its key, the start bound is set again. */
 static hak_cold void settle_keys(struct hak_span *span, void *const *blocks, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -373,7 +374,7 @@ static void give_bits(struct hak_span *span, uint32_t w, uint64_t bits)
     span->summary |= 1ull << w;
 }
 
-/* Why the blocks given ended before the last one: at one of another span, or at one that is at fault. */
+/* Why giving stopped before the last block: at a block of another span, or at a faulty one. */
 static hak_noinline enum hak_span_fault fault_of(const struct hak_span *span, const void *p)
 {
     size_t offset = (size_t)((const char *)p - hak__span_start(span));
@@ -421,14 +422,14 @@ uint64_t hak__span_set_remote(struct hak_span *span, uint32_t word, uint64_t bit
     return hak_fetch_or(&span->remote[word], bits, HAK_RELEASE) & bits;
 }
 
-/* The bits of a word that stand for blocks below the frontier. */
+/* The bits of a word for blocks below the frontier. */
 static uint64_t handed_out(const struct hak_span *span, uint32_t w)
 {
     return span->frontier > w * 64 ? hak_ones64(span->frontier - w * 64) : 0;
 }
 
-/* Marks the blocks whose bits are set in a word. The number of one that is free already plus one, or 0. The lines are asked for
- * together, since another processor has them. */
+/* Marks the blocks whose bits are set in a word. Returns the number plus one of a block that is free already, or 0. Prefetches
+ * their lines together, since another processor has them. */
 static uint32_t mark_freed(const struct hak_span *span, uint32_t w, uint64_t bits, hak_span_question *is_free)
 {
     size_t size = hak__classes[span->class].size;
@@ -451,7 +452,7 @@ uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_fr
     for (uint32_t w = 0; w < span->words; w++) {
         if (hak_load(&span->remote[w], HAK_RELAXED) == 0)
             continue;
-        /* acquire: what the freeing threads did with the blocks comes before what their next users do. */
+        /* acquire: the freeing threads' accesses to the blocks precede those of their next users. */
         uint64_t bits = hak_exchange(&span->remote[w], 0, HAK_ACQUIRE);
         uint64_t never = bits & ~handed_out(span, w), wrong = never | (bits & span->free[w]);
         if (hak_unlikely(wrong != 0)) {
@@ -489,7 +490,7 @@ size_t hak__span_idle_pages(const struct hak_span *span, size_t page, size_t *fr
 {
     hak_assert(hak_is_power_of_two(page) && *from % page == 0, "a place in the span at a page");
     size_t size = hak__classes[span->class].size, end = (size_t)span->slabs << HAK_SLAB_SHIFT;
-    /* Beyond the frontier of a fresh span nothing has been touched. */
+    /* Beyond the frontier of a fresh span all pages are untouched. */
     if (span->fresh)
         end = hak_min(end, hak_align_up(span->frontier * size, page));
     size_t at = hak_min(*from, end);

@@ -1,8 +1,8 @@
 /* Spans: 1 to 16 adjacent slabs of one size class, described out of line. Mechanics without policy: taking blocks by
  * their bits, giving them back, collecting what other threads have freed. Called by heap/.
  *
- * The descriptor of a span is the descriptor of its first slab; those of the other slabs only say how far back that
- * is, if blocks can begin there. Descriptors are type-stable: their memory is never used for anything else.
+ * The descriptor of a span is that of its first slab; those of the other slabs only tell the distance to it, if blocks can begin
+ * there. Descriptors are type-stable: their memory is never used for anything else.
  *
  *   block i is at  start + i * size,  0 <= i < blocks
  *   i >= frontier                 never handed out; its pages may never have been touched
@@ -23,21 +23,20 @@
 
 /* --- two questions about an address ----------------------------------------------------------------------------------------
  *
- * Free, realloc and malloc_usable_size ask them before they use an address: does a block that has been handed out begin
+ * Free, realloc and malloc_usable_size ask two questions before they use an address: does a block that has been handed out begin
  * there, and does it look freed already? A build with HAKMEM_PROTECT=OFF asks neither.
  *
- * Where blocks begin. The fraction of a block's place in its span (size/size.h) is index * excess; of an address inside
- * of a block it is larger than any of those. Fractions add up, so the map has for each slab the fraction of its start,
- * and one multiplication with the offset inside the slab and one addition give that of any address. It is below
- * `start_bound` = excess * frontier just for the starts of blocks below the frontier: those handed out at some time.
+ * Where blocks begin. The fraction of a block's place in its span (size/size.h) is index * excess; an address inside a block has a
+ * larger one than any of those. Fractions add up, so the map stores for each slab the fraction of its start, and one multiplication
+ * with the offset inside the slab and one addition give that of any address. It is below `start_bound` = excess * frontier only for
+ * the starts of blocks below the frontier: those handed out at some time.
  *
- * Which blocks look freed. A freed block bears a key in its first word, a random number of this process, that malloc takes away; one that
- * another thread has freed, from the moment when its owner collects it (docs/decisions/0069).
- * A program may store the same number in a block of its own, or overwrite it: a thread that meets the key looks into the heap
- * (hak__cache_has_freed) before it reports anything, and what the key misses is found when the block is drained or collected. The
- * idea is glibc's (tcache, since 2.29). Where free blocks have lost their keys because their pages were returned to the system,
- * start_bound is 0 until all of them have been taken: then every free in the span is verified, and a block that begins with the zero
- * of a returned page is looked up as well. */
+ * Which blocks look freed. A freed block bears a key in its first word, a random number of this process, which malloc removes; a
+ * block freed by another thread gets it when its owner collects it (docs/decisions/0069). A program may store the same number in a
+ * block of its own, or overwrite it. So a thread that meets the key looks into the heap (hak__cache_has_freed) before it reports
+ * anything, and draining or collecting the block finds what the key misses. The idea is glibc's (tcache, since 2.29). If free
+ * blocks have lost their keys because their pages were returned to the system, start_bound is 0 until all of them have been taken:
+ * then every free in the span is verified, and a block that begins with the zero of a returned page is looked up as well. */
 
 typedef uint64_t hak_key __attribute__((may_alias));
 
@@ -56,10 +55,10 @@ hak_inline void hak__map_phase(struct hak_slab *slab, uint64_t phase) { hak_owne
 /* Upkeep may set start_bound to 0, and the owner set it again, at any time; so a caller with two questions reads it once. */
 hak_inline uint32_t hak__start_bound(const struct hak_slab *slab) { return hak_peek(&slab->start_bound); }
 
-/* Whether the slab's start_bound says nothing. */
+/* Whether the slab's start_bound tells nothing. */
 hak_inline bool hak__start_bound_is_lost(uint32_t start_bound) { return start_bound == 0; }
 
-/* Whether a block of the class, which the slab's word has named, begins at p and has been handed out at some time. */
+/* Whether a block of the class named by the slab's word begins at p and has been handed out at some time. */
 hak_inline bool hak__begins_below(uint32_t start_bound, const struct hak_slab *slab, const struct hak_class *class, const void *p)
 {
     return (uint16_t)(uintptr_t)p * class->reciprocal + hak_read_mostly(&slab->phase) < start_bound;
@@ -73,7 +72,7 @@ hak_inline bool hak__looks_freed(const void *p) { return *(const hak_key *)p == 
 hak_inline bool hak__looks_purged(const void *p) { return *(const hak_key *)p == 0; }
 hak_inline void hak__mark_freed(void *p) { *(hak_key *)p = hak__freed_key; }
 hak_inline void hak__mark_live(void *p) { *(hak_key *)p = 0; }
-hak_inline void hak__prefetch_mark(const void *p) { hak_prefetch_to_write(p); } /* before a look and a mark */
+hak_inline void hak__prefetch_mark(const void *p) { hak_prefetch_to_write(p); } /* before a check and a mark */
 
 #else
 
@@ -111,13 +110,13 @@ _Static_assert(HAK_SLAB_SIZE == 1u << 16, "an address's low 16 bits are its offs
 
 enum hak_span_keys {
     HAK_SPAN_KEYS_WHOLE,
-    HAK_SPAN_KEYS_LOST, /* there are free blocks that may have lost their keys (freed.h) */
-    HAK_SPAN_HARDENED, /* made in hardened mode (hardened.h): no free of it is served by the fast path */
+    HAK_SPAN_KEYS_LOST, /* some free blocks may have lost their keys (see above) */
+    HAK_SPAN_HARDENED, /* made in hardened mode (hardened.h): the fast path serves none of its frees */
 };
 
 struct hak_span {
     /* the owner's line */
-    uint64_t *free; /* bitmap of blocks ready to be taken */
+    uint64_t *free; /* bitmap of free blocks */
     uint64_t summary; /* which words of `free` are not 0 */
     struct hak_span *next, *prev; /* the heap's list of spans with blocks to give (heap/) */
     uint16_t class;
@@ -129,54 +128,53 @@ struct hak_span {
     uint8_t fresh; /* blocks at and above the frontier are known to be zero */
     uint8_t listed; /* in the heap's list */
     uint8_t warm; /* its place in the heap's warm pool, counted from 1; 0: not there */
-    uint8_t purged; /* the pages in free blocks went back, and nothing has changed since */
+    uint8_t purged; /* the pages in free blocks went back, and the span is unchanged since */
     uint8_t keys; /* enum hak_span_keys */
-    uint8_t single; /* its only block ends with it, by any thread's hand */
+    uint8_t single; /* any thread that frees its only block ends it */
     uint16_t changes; /* batches of blocks taken or given, modulo 2^16 */
-    uint16_t changes_seen; /* ... when upkeep looked last */
+    uint16_t changes_seen; /* ... when upkeep last looked */
     uint32_t seen_ms; /* when upkeep first saw that number of changes, modulo 2^32 */
     uint64_t only_word; /* the bitmap of spans of at most 64 blocks */
     /* the line that other threads write */
     hak_line_aligned _Atomic uint64_t *remote; /* bitmap of blocks freed by other threads */
     struct hak_span *pending_next; /* while queued: the next on the owner's pending stack */
     _Atomic uint32_t queued; /* on some pending stack, or about to be */
-    _Atomic uint32_t owner; /* heap id; 0 = no span here, or one that nobody queues: of
-                                                  * one block, or a share's */
+    _Atomic uint32_t owner; /* heap id; 0: no span here, or one that is never queued (a single-block one, or a share's) */
     _Atomic uint64_t only_remote;
     _Atomic uint8_t shielded; /* HAK_SHIELD_*: rights of pages have changed (shield.h); any thread */
     _Atomic uint8_t back; /* of a slab with a class's word: slabs from here to the span's first */
-    _Atomic uint8_t closed; /* hardened mode: which freed blocks are inaccessible (hardened.h) */
-    _Atomic uint8_t gate; /* ... held while a thread changes them, or reads one that may be */
+    _Atomic uint8_t closed; /* hardened mode: a bit for each inaccessible freed block (hardened.h) */
+    _Atomic uint8_t gate; /* ... held while a thread changes `closed`, or reads a block that may be closed */
     uint32_t reach; /* bytes mapped, in a bare SuperSlab (arena/runs.c); the owner's */
-    uint64_t random; /* hardened mode: from which the order of its blocks comes; the owner's */
+    uint64_t random; /* hardened mode: the generator of its blocks' order; the owner's */
     uint32_t next_owned, prev_owned; /* in the list of all spans of a share (heap/state.h): slabs, plus one */
     void *account; /* of a share's span: not NULL if its frontier moves by more than a page,
-                                                  * because slabs that were used before are in memory; of a huge block: its
-                                                  * heap of one's own (userheap/huge_blocks.c); of a slab without blocks:
-                                                  * HAK_SPAN_DESTROYED if such a heap has been destroyed with it */
+                                                  * because slabs used before are resident; of a huge block: its
+                                                  * user heap (userheap/huge_blocks.c); of a slab without blocks:
+                                                  * HAK_SPAN_DESTROYED if a user heap has been destroyed with it */
 };
 
 #define HAK_SPAN_DESTROYED ((void *)1)
 
-/* Of any slab: those of its own pages; of a span's first slab: of any page of the span. */
+/* In any slab: rights of its own pages; in a span's first slab: of any page of the span. */
 enum { HAK_SHIELD_SLAB = 1, HAK_SHIELD_SPAN = 2 };
 
 _Static_assert(sizeof(struct hak_span) == 128, "two cache lines; HAK_SUPER_SPANS counts on it");
 
-extern struct hak_span *hak__spans; /* by slab */
+extern struct hak_span *hak__spans; /* indexed by slab */
 
 hak_inline size_t hak__span_slab(const struct hak_span *span) { return (size_t)(span - hak__spans); }
 hak_inline char *hak__span_start(const struct hak_span *span) { return hak__slab_start(hak__span_slab(span)); }
 
-/* The span of a slab that the owner map says has blocks of a class. */
+/* The span of a slab that has blocks of a class by the owner map. */
 hak_inline struct hak_span *hak__span_at(size_t slab)
 {
     struct hak_span *here = &hak__spans[slab];
     return here - hak_load(&here->back, HAK_RELAXED);
 }
 
-/* The same for any slab inside of a span. Only the words of a single-block one's inner slabs are written when it begins: they lie
- * close together, the descriptors a cache line and more apart. */
+/* The same for any slab inside a span. When a single-block span begins, only the owner words of its inner slabs are written: these
+ * lie close together, the descriptors a cache line and more apart. */
 hak_cold struct hak_span *hak__span_around(size_t slab);
 
 hak_inline uint32_t hak__span_allocated(const struct hak_span *span) { return span->frontier - span->free_count; }
@@ -185,15 +183,15 @@ hak_inline bool hak__span_has_blocks(const struct hak_span *span)
     return span->free_count != 0 || span->frontier != span->blocks;
 }
 
-/* Bytes of bitmap memory that a span of this class needs beside its descriptor; 0 when the descriptor has room. */
+/* Bytes of bitmap memory that a span of this class needs beside its descriptor; 0 if the descriptor has room. */
 hak_inline size_t hak__span_bitmap_bytes(const struct hak_class *class)
 {
     size_t half = hak_align_up(hak_div_up(class->blocks, 64) * 8, 64);
     return class->blocks <= 64 ? 0 : 2 * half;
 }
 
-/* Makes a span of `class` at `slab`, owned by `owner`: a heap's id, and HAK_SPAN_OWN if that is a share. It has `slabs` slabs: as many
- * as the class's spans have, or fewer with as many blocks as fit (of a large class then hak__class_single_slabs(), for a single block).
+/* Makes a span of `class` at `slab`, owned by `owner`: a heap's id, plus HAK_SPAN_OWN for a share. It has `slabs` slabs: the
+ * class's number, or fewer with as many blocks as fit (for a large class then hak__class_single_slabs(), for a single block).
  * `bitmaps` has hak__span_bitmap_bytes() bytes, any content. */
 #define HAK_SPAN_OWN (1u << (32 - HAK_CLASS_OFFSET_BITS))
 struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class, uint32_t owner, void *bitmaps, bool fresh);
@@ -201,60 +199,60 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class, u
 /* Ends a span without allocated blocks. Returns its bitmap memory (NULL if it had none). */
 void *hak__span_destroy(struct hak_span *span);
 
-/* Says in the map at which addresses the span's blocks begin; after its class or its slabs have changed. */
+/* Publishes in the map at which addresses the span's blocks begin; after its class or its slabs have changed. */
 void hak__span_map_places(struct hak_span *span);
 
-/* The keys of free blocks are lost with their pages: frees in this span are verified until all of those have been taken. */
+/* The keys of free blocks are lost with their pages: frees in this span are verified until all those blocks have been taken. */
 void hak__span_lose_keys(struct hak_span *span);
 
 /* Maps at least the first `end` bytes of a span in a bare SuperSlab; false: the system refuses. */
 hak_cold bool hak__span_reach(struct hak_span *span, size_t end);
 
-/* Unmaps what the span has ahead of its frontier, in a bare SuperSlab. */
+/* Unmaps memory ahead of the span's frontier, in a bare SuperSlab. */
 hak_cold void hak__span_retreat(struct hak_span *span);
 
 /* A slab of the span has been noted (shield.h): all frees in the span are verified. From any thread. */
 hak_cold void hak__span_shield(struct hak_span *span);
 
-/* No slab of the span is noted any more. Nobody may be noting one: the span is ending, or its only block is being freed. */
+/* No slab of the span is noted any more. No thread may be noting one: the span is ending, or its only block is being freed. */
 hak_cold void hak__span_unshield(struct hak_span *span);
 
 /* Gives the span to another heap; no thread may be working on it as the former owner. */
 void hak__span_change_owner(struct hak_span *span, uint32_t owner);
 
-/* Takes up to `want` blocks: freed ones in address order, then fresh ones up to the end of the frontier's page. They
- * are stored downwards from out[want - 1], so that a bin filled this way pops ascending addresses. */
+/* Takes up to `want` blocks: freed ones in address order, then fresh ones up to the end of the frontier's page. Stores them
+ * downwards from out[want - 1], so that a bin filled this way pops ascending addresses. */
 uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want);
 
 /* One block at the frontier, or NULL: known to be zero if span->fresh. */
 void *hak__span_take_fresh(struct hak_span *span);
 
-/* The block of a single-block span that has just been made, and reaches to its end. */
+/* The block of a new single-block span, which reaches to the span's end. */
 void *hak__span_take_single(struct hak_span *span);
 
 enum hak_span_fault { HAK_SPAN_OK, HAK_SPAN_DOUBLE_FREE, HAK_SPAN_NOT_A_BLOCK };
 
-/* Gives a single-block span's block back; the span is to be destroyed next, since its bitmap says nothing. */
+/* Gives the block of a single-block span back; the caller then destroys the span, since its bitmap is not updated. */
 enum hak_span_fault hak__span_give_single(struct hak_span *span, const void *block);
 
-/* Which block an address is. HAK_SPAN_NOT_A_BLOCK unless it is the start of one that can have been handed out. */
+/* The index of the block that begins at an address. HAK_SPAN_NOT_A_BLOCK if no block that can have been handed out begins there. */
 enum hak_span_fault hak__span_index(const struct hak_span *span, const void *p, uint32_t *index);
 
-/* Gives blocks back: as many of `blocks`, from the first on, as lie in this span. *given says how many that were; on a
- * fault blocks[*given] is the offender. */
+/* Gives back the leading blocks of `blocks` that lie in this span. *given is their number; on a fault blocks[*given] is the
+ * offender. */
 enum hak_span_fault hak__span_give_owner(struct hak_span *span, void *const *blocks, uint32_t count, uint32_t *given);
 
-/* From any thread: sets remote bits of one word. Gives those that were set before (double frees). */
+/* From any thread: sets remote bits of one word. Returns those that were set before (double frees). */
 uint64_t hak__span_set_remote(struct hak_span *span, uint32_t word, uint64_t bits);
 
-/* Moves the remote bits to the free ones, marks their blocks as free, and gives their number. Misuse is a bit
- * that was free already or stands for a block never handed out, and a block that bears the mark and is free already as `is_free` says;
- * *culprit is then the block's index. */
+/* Moves the remote bits to the free ones, marks their blocks as free, and returns their number. Misuse: a bit that was free already
+ * or belongs to a block never handed out; or a block that bears the mark and is free already according to `is_free`. *culprit is
+ * then the block's index. */
 typedef bool hak_span_question(const struct hak_span *span, const void *block);
 uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_free, enum hak_span_fault *fault, uint32_t *culprit);
 
-/* The first run of pages at or after *from, an offset in the span, that lie wholly in blocks which are not allocated: their content is
- * not needed. Sets *from to its start and returns its bytes, 0 if there is none. */
+/* The first run of pages at or after *from, an offset in the span, that contain only blocks which are not allocated: their content
+ * is not needed. Sets *from to its start and returns its bytes, 0 if there is none. */
 hak_cold size_t hak__span_idle_pages(const struct hak_span *span, size_t page, size_t *from);
 
 hak_cold bool hak__span_is_valid(const struct hak_span *span);

@@ -1,8 +1,4 @@
-/* The three printers, driven by tables made from diag/stats.def: a figure that is added there appears in all of them.
- *
- *   text          one line per group, one table row per class that has been used
- *   JSON          one object per group, an array of classes, an object per histogram
- *   OpenMetrics   hakmem_<group>_<name>, a family per column of the class table with the label `size` */
+/* The three printers, driven by tables made from diag/stats.def: a figure added there appears in all of them. */
 #include "stats/stats.h"
 
 #include <errno.h> /* program_invocation_short_name */
@@ -16,13 +12,13 @@
 #include "diag/emitter.h"
 #include "diag/options.h"
 #include "diag/report.h"
-#include "userheap/userheap.h"
 #include "userheap/region.h"
+#include "userheap/userheap.h"
 
 enum figure_type { FIGURE_COUNTER, FIGURE_GAUGE };
 enum figure_unit { FIGURE_NONE, FIGURE_BYTES };
 
-/* All texts in one place, and offsets into it instead of pointers: tables of pointers cost every process at start. */
+/* All texts in one struct, with offsets instead of pointers: tables of pointers cost every process at start. */
 static const struct texts {
 #define HAK_STATS_GROUP(group, label, metric, flag) \
     char group##_[sizeof #group], group##__label[sizeof(label)], group##__metric[sizeof(metric)];
@@ -100,8 +96,8 @@ static bool dump_has(const struct hak_stats *stats, uint64_t flag) { return (sta
 
 /* --- rows of user heaps --------------------------------------------------------------------------------------------
  *
- * A heap whose lock is held just now (the statistics may be printed by a signal's handler) has its account alone. Names are the
- * program's, and escaped as the format wants it. */
+ * A heap whose lock is held (a signal handler may print the statistics) shows only its account. Names come from the program, and
+ * are escaped as the format requires. */
 
 enum { ROWS_MOST = 1000, ESCAPED = 2 * HAK_OWN_NAME + 1 };
 
@@ -124,8 +120,8 @@ static uint64_t own_figure(const struct hak_heap_figures *stats, const struct ow
     return *(const uint64_t *)((const char *)stats + column->at);
 }
 
-/* Printable ASCII stays; a quote and a backslash get a backslash, anything else becomes a question mark, which no format has to
- * escape. */
+/* Keeps printable ASCII, with a backslash before a quote or a backslash; anything else becomes a question mark, which no format
+ * has to escape. */
 static const char *own_name(const struct hak_heap_figures *stats, char escaped[ESCAPED])
 {
     char *to = escaped;
@@ -141,7 +137,7 @@ static const char *own_name(const struct hak_heap_figures *stats, char escaped[E
 typedef void own_row(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name,
                      const struct own_column *column, bool first);
 
-/* Calls for every heap, but for those beyond the first so many; those in regions come last. */
+/* Calls for the first ROWS_MOST heaps; those in regions come last. */
 static void own_rows(struct hak_emitter *out, own_row *row, const struct own_column *column)
 {
     struct hak_heap_figures stats;
@@ -255,7 +251,7 @@ static void text_group(struct hak_emitter *out, const struct hak_stats *stats, u
     hak__emit(out, "\n");
 }
 
-/* The buckets that are not empty. */
+/* Prints the nonempty buckets. */
 static void text_latency(struct hak_emitter *out, const char *name, const struct hak_stats_latency *latency)
 {
     hak__emit(out, "hakmem: slow %s of less than ns:", name);
@@ -265,7 +261,7 @@ static void text_latency(struct hak_emitter *out, const char *name, const struct
     hak__emit(out, " sum=%u\n", latency->sum);
 }
 
-/* The class whose free blocks hold the most resident memory that cannot go back. */
+/* The class whose free blocks hold the most resident memory that cannot be returned. */
 static const struct hak_stats_class *pinning_class(const struct hak_stats *stats)
 {
     const struct hak_stats_class *most = NULL;
@@ -416,7 +412,7 @@ int hak__print_json(int fd, const struct hak_stats *stats)
 
 /* --- OpenMetrics -------------------------------------------------------------------------------------------------- */
 
-/* A metric's name; one in bytes ends with its unit, as the format wants it. */
+/* A metric's name; one in bytes ends with its unit, as the format requires. */
 struct metric {
     char name[64];
 };
@@ -479,7 +475,7 @@ int hak__print_openmetrics(int fd, const struct hak_stats *stats)
     for (const struct figure *f = figures; f < figures + FIGURES; f++)
         if (dump_has(stats, groups[f->group].flag))
             metric_figure(&out, stats, f);
-    for (const struct column *c = columns + 1; c < columns + COLUMNS; c++) /* the first one is the label */
+    for (const struct column *c = columns + 1; c < columns + COLUMNS; c++) /* the first is the label */
         if (dump_has(stats, c->flag))
             metric_column(&out, stats, c);
     if (dump_has(stats, HAK_STATS_HAS_LATENCY)) {

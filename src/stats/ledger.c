@@ -1,14 +1,14 @@
-/* Attribution of resident pages. The kernel says which pages of the window are in memory; a resident page's bytes then
- * belong to the blocks that lie in it, each by its state:
+/* Attributes resident pages. The kernel says which pages of the window are in memory; a resident page's bytes then belong to the
+ * blocks in it, each by its state:
  *
- *   in the program's hands, in a stack or in an outbox   allocated in the span (span.h); divided between live and cached
- *                                                        as the class's counts of blocks are
+ *   in the program's hands, in a bin or in an outbox     allocated in the span (span.h); divided between live and cached
+ *                                                        like the class's counts of blocks
  *   free bit                                             free in slabs; pinned if the span has allocated blocks too
  *   at or beyond the frontier, behind the last block     frontier slack
  *   unused slab, free SuperSlab                          empty
  *
- * Bitmaps are read under their heap's lock, so they are whole. What other threads do between two heaps may move bytes from one state
- * to another, but each page counts once, whatever happens. */
+ * Bitmaps are read under their heap's lock, so they are consistent. Work of other threads between two heaps may move bytes from
+ * one state to another, but each page counts exactly once. */
 #include "stats/stats.h"
 
 #include "arena/meta.h"
@@ -20,18 +20,18 @@ enum { ENTER_TRIES = 200, PAGES_MAX = HAK_SUPER_SIZE / 4096 };
 struct ledger_walk {
     struct hak_stats *stats;
     struct hak_heap *entered;
-    uint32_t occupied; /* the last heap whose lock could not be had */
+    uint32_t occupied; /* the last heap whose lock was unavailable */
     size_t page;
-    uintptr_t start; /* of the SuperSlab whose pages these are */
-    bool huge_waits; /* the huge run met last has no block in it */
-    size_t huge_left; /* bytes of the huge block that is being walked, from here on */
+    uintptr_t start; /* of the SuperSlab with these pages */
+    bool huge_waits; /* the huge run met last holds no block */
+    size_t huge_left; /* remaining bytes of the huge block being walked */
     unsigned char resident[PAGES_MAX];
     uint64_t allocated[HAK_CLASSES]; /* resident bytes */
 };
 
 /* --- pages -------------------------------------------------------------------------------------------------------- */
 
-/* The length of the mapped part of a SuperSlab or metadata window, whose mapped part is its beginning. */
+/* The length of the mapped part at the start of a SuperSlab or metadata window. */
 static size_t mapped_prefix(uintptr_t start, size_t size, size_t page)
 {
     unsigned char one[1];
@@ -46,7 +46,7 @@ static size_t mapped_prefix(uintptr_t start, size_t size, size_t page)
     return low * page;
 }
 
-/* If only a part of a slab is mapped, it is the beginning. */
+/* A partly mapped slab is mapped at its start. */
 static void read_slab(struct ledger_walk *walk, size_t at)
 {
     unsigned char *pages = &walk->resident[at / walk->page];
@@ -97,7 +97,7 @@ static bool ledger_enter(struct ledger_walk *walk, uint32_t id)
     return walk->entered != NULL;
 }
 
-/* The free bytes of the blocks that overlap [from, to), offsets in a span, all below its frontier. */
+/* The free bytes in blocks that overlap [from, to), offsets in a span below its frontier. */
 static uint64_t free_between(const struct hak_span *span, size_t size, size_t from, size_t to)
 {
     uint64_t sum = 0;
@@ -107,7 +107,7 @@ static uint64_t free_between(const struct hak_span *span, size_t size, size_t fr
     return sum;
 }
 
-/* A span, under its heap's lock. */
+/* Counts a span under its heap's lock. */
 static void count_span(struct ledger_walk *walk, const struct hak_span *span)
 {
     uintptr_t start = (uintptr_t)hak__span_start(span);
@@ -138,7 +138,7 @@ static void count_lone(struct ledger_walk *walk, size_t slab, uint32_t class_ind
     walk->stats->ledger_frontier_slack += resident_in(walk, start + used, whole - used);
 }
 
-/* Counts what begins at a slab; gives the number of slabs that it has. */
+/* Counts what begins at a slab; returns its number of slabs. */
 static unsigned count_slab(struct ledger_walk *walk, size_t slab, unsigned room)
 {
     uint32_t word = hak__owner_at(slab), class = hak__owner_class(word);
@@ -189,7 +189,7 @@ static void count_super(struct ledger_walk *walk, size_t super)
     if (kind == HAK_SUPER_HOLE)
         return;
     read_pages(walk, start);
-    if (kind == HAK_SUPER_HUGE) { /* of one that waits (arena/recycled.h), what is resident is empty */
+    if (kind == HAK_SUPER_HUGE) { /* a waiting run's resident pages are empty (arena/recycled.h) */
         walk->huge_waits = hak__owner_at(super * HAK_SUPER_SLABS) == 0;
         walk->huge_left = hak_load(&hak__supers[super].huge_bytes, HAK_RELAXED);
     }
@@ -201,16 +201,16 @@ static void count_super(struct ledger_walk *walk, size_t super)
         count_huge(walk, start);
 }
 
-/* --- the whole ---------------------------------------------------------------------------------------------------- */
+/* --- everything --------------------------------------------------------------------------------------------------- */
 
-/* Up to a SuperSlab's size. */
+/* At most a SuperSlab's size. */
 static void count_metadata_at(struct ledger_walk *walk, uintptr_t start, size_t bytes)
 {
     read_pages(walk, start);
     walk->stats->ledger_metadata += resident_in(walk, start, bytes);
 }
 
-/* The descriptors of all regions but the first, whose are in the window's beginning. */
+/* Counts the descriptors of all window parts but the first, which has them at the window's start. */
 static void count_pieces(struct ledger_walk *walk)
 {
     size_t bytes = HAK_PART_SUPERS * HAK_SUPER_SPANS;
@@ -236,7 +236,7 @@ static void count_metadata(struct ledger_walk *walk)
     }
 }
 
-/* Whether a mapping that begins there is the heap's; somebody else's in the window is a hole. */
+/* Whether a mapping that begins there is the library's; a foreign one in the window is a hole. */
 static bool mapping_is_ours(uintptr_t start)
 {
     size_t super = (start - hak__window.base) >> HAK_SUPER_SHIFT;

@@ -1,8 +1,7 @@
-/* Where the library keeps its counters, for a reader outside of the process. See include/hakmem_live.h.
+/* Tells another process where the library keeps its counters (include/hakmem_live.h).
  *
- * Everything that is known when the library is compiled is in read-only tables without a pointer, which need no
- * relocation; the addresses are written once at start. Figures and columns follow diag/stats.def: one that is added there
- * does not compile before figures.h says where it comes from. */
+ * Everything known at compile time is in read-only tables without pointers, which need no relocation; the addresses are written
+ * once at start. Figures and columns follow diag/stats.def: a new one does not compile until figures.h says where it comes from. */
 #include "stats/stats.h"
 
 #include "arena/hugepages.h"
@@ -17,13 +16,13 @@
 #include "harden/zero_size.h"
 #include "huge/huge.h"
 #include "os/os.h"
-#include "userheap/userheap.h"
-#include "userheap/region.h"
 #include "profile/profile.h"
 #include "sample/sample.h"
 #include "size/size.h"
 #include "span/pool.h"
 #include "upkeep/idle.h"
+#include "userheap/region.h"
+#include "userheap/userheap.h"
 
 /* X(name, address) */
 #define LIVE_ROOTS(X) \
@@ -34,7 +33,7 @@
     X(map, hak__window.map)                 /* by slab; map_owner: owner words, 32 bits each */ \
     X(metadata, (void *)hak__meta_start(HAK_META_FIRST)) /* from here to the window: the library's tables */ \
     X(supers, hak__supers)                  /* by SuperSlab */ \
-    X(spans, hak__spans)                    /* by slab; meant only where a span begins, but for span_back */ \
+    X(spans, hak__spans)                    /* by slab; valid only where a span begins, except span_back */ \
     X(frontier, &hak__arena_frontier)       /* SuperSlabs reached so far */ \
     X(arena, &hak__arena_published) \
     X(pool, &hak__pool_counts) \
@@ -53,16 +52,16 @@
     X(latencies, hak__latencies)            /* of malloc, of free */ \
     X(option_words, hak__option_words)      /* 64 bits each: origin << origin_shift | value */ \
     X(option_rows, hak__option_rows) \
-    X(option_text, &hak__option_text)       /* to which names and helps of rows are offsets */ \
+    X(option_text, &hak__option_text)       /* rows have offsets into it for names and helps */ \
     X(stats_file, hak__stats_file)          /* text */ \
-    X(layout, live_layout)                  /* a number: which numbers and classes these are */ \
+    X(layout, live_layout)                  /* a number that identifies the numbers and classes */ \
     X(sentinel, &hak__sentinel)             /* a thread's heap is here + its word; ... */ \
     X(thread_word, (const char *)&hak__thread_word - hak__os_thread_pointer()) /* ... bytes from its thread pointer to that */ \
     X(freed_key, &hak__freed_key)           /* the first word of free blocks; 0: they have none */ \
     X(hardened, &hak__hardened) \
     X(sample, &hak__sample) \
     X(zero_size, &hak__zero_size) \
-    X(owns, &hak__owns_first)               /* the first heap of the program's own */ \
+    X(owns, &hak__owns_first)               /* the first user heap */ \
     X(region_rows, hak__region_rows)        /* where heaps in regions lie */ \
     X(profile, &hak__profile) \
     X(profile_bins, &hak__bins)             /* bins_exchanged offsets, 16 bits each, that lead to empty_bin during a profile */
@@ -107,7 +106,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(option_when, AT(hak_option_row, when)) \
     LIVE_BLOCK_NUMBERS(X) LIVE_GUARD_NUMBERS(X) LIVE_PROFILE_NUMBERS(X) LIVE_OWN_NUMBERS(X)
 
-/* From which the state of a block follows. */
+/* The state of a block follows from these. */
 #define LIVE_BLOCK_NUMBERS(X) \
     X(class_offset_inner, HAK_CLASS_OFFSET_INNER) X(class_offset_huge, HAK_CLASS_OFFSET_HUGE) X(first_large, HAK_CLASS_FIRST_LARGE) \
     X(block_align, HAK_ALIGN) X(window_shift, HAK_WINDOW_SHIFT) \
@@ -146,7 +145,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(zero_size_range, AT(hak_zero_size, range)) X(zero_size_in_use, AT(hak_zero_size, in_use)) \
     X(zero_size_ever_used, AT(hak_zero_size, ever_used)) X(zero_size_most, HAK_ZERO_SIZE_MOST)
 
-/* The heap profiler; a reader with the right to do so writes a request, interval and path (lab, hakmem profile). */
+/* The heap profiler; a reader with the right to do so writes request, interval and path (lab, hakmem profile). */
 #define LIVE_PROFILE_NUMBERS(X) \
     X(profile_counts, AT(hak_profile, counts)) X(profile_session, AT(hak_profile, session)) \
     X(profile_request, AT(hak_profile, request)) X(profile_answered, AT(hak_profile, answered)) \
@@ -159,7 +158,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(profile_malloc_counts, AT(hak_profile, malloc_counts)) X(profile_bins_exchanged, HAK_BINS_FOUND) \
     X(profile_empty_bin, HAK_EMPTY_BIN)
 
-/* Heaps of the program's own; the first word of one says whether it has ended. */
+/* User heaps; a heap's first word says whether it has ended. */
 #define LIVE_OWN_NUMBERS(X) \
     X(own_size, sizeof(struct hak_uheap)) X(own_alive, HAK_OWN_ALIVE & UINT32_MAX) X(own_next, AT(hak_uheap, next)) \
     X(own_shares, AT(hak_uheap, shares)) X(own_serial, AT(hak_uheap, serial)) X(own_name, AT(hak_uheap, name)) \
@@ -175,7 +174,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(region_limit, AT(hak_region, limit)) X(region_refused, AT(hak_region, refused)) \
     X(region_live_blocks, AT(hak_region, live_blocks)) X(region_live_bytes, AT(hak_region, live_bytes))
 
-/* The sum that tells one layout from another, as include/hakmem_live.h defines it. */
+/* The checksum that identifies a layout, as include/hakmem_live.h defines it. */
 enum {
 #define X(name, value) LIVE_NUMBER_##name,
     LIVE_NUMBERS(X)
@@ -222,7 +221,7 @@ enum {
 #include "diag/stats.def"
 };
 
-/* Names one after another, as in options.h. */
+/* Names in sequence, as in options.h. */
 #define ROOM(name, ...) char name##_[sizeof #name];
 #define NAME(name, ...) #name,
 struct live_root_names {

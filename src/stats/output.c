@@ -1,7 +1,6 @@
-/* Where the statistics go. The signal's handler prints by itself: gathering takes no lock and waits for nobody, printing
- * is write(2), and the snapshot is static, so that a thread's small stack suffices. A signal that arrives while another
- * is being answered is dropped. A ledger reads only heaps that nobody has locked, which excludes the one whose slow path the signal
- * has interrupted. */
+/* Decides where the statistics go. The signal handler prints directly: gathering takes no lock and waits for no thread, printing
+ * is write(2), and the snapshot is static, so a thread's small stack suffices. A signal that arrives while another is being
+ * answered is dropped. A ledger reads only unlocked heaps, which excludes the one whose slow path the signal interrupted. */
 #include "stats/stats.h"
 
 #include <errno.h>
@@ -80,7 +79,7 @@ void hak__output_at_exit(void)
         put_out_pools(&stats);
 }
 
-/* The signal does what the lab has asked for (profile/profile.h); without that, what is on: a profile, statistics, or both. */
+/* Serves the lab's request (profile/profile.h), if there is one; otherwise prints what is on: a profile, statistics, or both. */
 static void on_signal(int number)
 {
     static hak_rare_data struct hak_stats stats;

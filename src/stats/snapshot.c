@@ -1,4 +1,4 @@
-/* The walk over the heaps, and the figures of the other layers beside it. Nothing here allocates, locks or waits. */
+/* The walk over the heaps, and the figures of other layers. Nothing here allocates, locks or waits. */
 #include "stats/stats.h"
 
 #include <sys/resource.h>
@@ -15,9 +15,9 @@
 #include "diag/options.h"
 #include "huge/huge.h"
 #include "os/os.h"
-#include "userheap/userheap.h"
 #include "span/pool.h"
 #include "upkeep/idle.h"
+#include "userheap/userheap.h"
 
 _Static_assert(HAK_CLASSES <= HAK_STATS_CLASSES, "every class has its place in the public structure");
 
@@ -34,7 +34,7 @@ static void add_outbox(struct hak_stats *out, struct hak_heap *heap)
     }
 }
 
-/* The figures that figures.h calls HEAPS and CLASS; all others are 0 here. */
+/* The figures that figures.h marks HEAPS and CLASS; all others are 0 here. */
 #define WORD(root, offset) 0
 #define RULE 0
 #define KERNEL 0
@@ -68,7 +68,7 @@ static void add_heap(struct hak_stats *out, struct hak_heap *heap)
 #undef HEAPS
 #undef ALL
 
-/* The figures that follow from the counts of a class, and the sums over all classes. */
+/* The figures derived from a class's counts, and the sums over all classes. */
 static void sum_class(struct hak_stats *out, uint32_t c)
 {
     hak_assert(c < HAK_CLASSES, "a class");
@@ -97,7 +97,7 @@ static void add_heaps(struct hak_stats *out)
         sum_class(out, c);
 }
 
-/* The figures that figures.h calls WORD; the others stay as they are. */
+/* The figures that figures.h marks WORD; the others stay unchanged. */
 #define ROOT_arena &hak__arena_published
 #define ROOT_frontier &hak__arena_frontier
 #define ROOT_huge &hak__huge_counts
@@ -165,15 +165,15 @@ void hak__snapshot(struct hak_stats *out)
     fill_latency(&out->latency_free, HAK_LATENCY_FREE);
 }
 
-/* One is always there, for the first that asks; others at the same time have pages mapped. In a child the first may be the parent's
- * for ever. */
+/* The first caller gets a static one; concurrent callers map pages. In a forked child the parent may hold the static one for
+ * ever. */
 static hak_rare_data struct hak_stats snapshot_shared;
 static _Atomic bool snapshot_taken;
 
 struct hak_stats *hak__snapshot_take(void)
 {
     struct hak_stats *stats = &snapshot_shared;
-    /* acquire: pairs with the release of who gave it back. */
+    /* acquire: pairs with the release of the thread that gave it back. */
     if (hak_exchange(&snapshot_taken, true, HAK_ACQUIRE) && (stats = (struct hak_stats *)hak__os_borrow(sizeof *stats)) == NULL)
         return NULL;
     hak__snapshot(stats);
@@ -191,7 +191,7 @@ void hak__snapshot_give(struct hak_stats *stats)
 
 /* --- malloc's own figures ---------------------------------------------------------------------------------------- */
 
-/* Threads' heaps; the others are shares, or serve no more. */
+/* Threads' heaps; the others are shares or unusable. */
 static void process_threads(struct hak_heap_figures *out)
 {
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
@@ -203,7 +203,7 @@ static void process_threads(struct hak_heap_figures *out)
 
 static void less(uint64_t *figure, uint64_t part) { *figure -= hak_min(part, *figure); }
 
-/* Gathered at different moments, the parts may be more than the whole. */
+/* Gathered at different moments, the parts may exceed the whole. */
 static void process_without(struct hak_heap_figures *out, const struct hak_heap_figures *own)
 {
     less(&out->live_blocks, own->live_blocks);

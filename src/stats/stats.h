@@ -1,5 +1,5 @@
-/* The statistics: gathered (snapshot.c), resident memory by what it is (ledger.c), printed (dump.c) when and where options ask
- * (output.c), and laid open for another process (live.c). One list of figures, diag/stats.def, serves all. */
+/* The statistics: gathered (snapshot.c), with resident memory by its use (ledger.c), printed (dump.c) when and where options ask
+ * (output.c), and readable from another process (live.c). One list of figures, diag/stats.def, serves all. */
 #pragma once
 
 #include "hakmem.h"
@@ -8,22 +8,22 @@
 
 /* --- gathering (snapshot.c) --------------------------------------------------------------------------------------------- */
 
-/* All figures of the public structure but the ledger (ledger.h): exact when no other thread allocates meanwhile, else each is of
- * its own moment. Takes no lock and does not wait, so it may be called in a signal handler. */
+/* All figures of the public structure except the ledger: exact if no other thread allocates meanwhile; otherwise figures are of
+ * different moments. Takes no lock and does not wait, so a signal handler may call it. */
 hak_cold void hak__snapshot(struct hak_stats *out);
 
-/* The same in memory that is not the caller's stack, which may be a coroutine's; to be given back. NULL: there is none. */
+/* The same outside the caller's stack, which may be a coroutine's; give it back. NULL: none is available. */
 hak_cold struct hak_stats *hak__snapshot_take(void);
 hak_cold void hak__snapshot_give(struct hak_stats *stats);
 
-/* The figures of malloc: those of the process less those of its heaps. */
+/* malloc's figures: the process's minus those of its user heaps. */
 hak_cold void hak__process_figures(struct hak_heap_figures *out);
 
 /* --- resident memory (ledger.c) ----------------------------------------------------------------------------------------- */
 
-/* Adds the ledger to a snapshot, whose counts of live and cached blocks it uses. Does not allocate and takes no lock;
- * tries for each heap's lock, and does not read a heap that stays locked (it may be the caller's own, in a signal handler). False if
- * the kernel does not say what is resident; the snapshot then has no ledger. */
+/* Adds the ledger to a snapshot, whose counts of live and cached blocks it uses. Allocates nothing and takes no blocking lock:
+ * it tries for each heap's lock, and skips a heap that stays locked (it may be the caller's own, in a signal handler). False if
+ * the kernel does not report residency; the snapshot then has no ledger. */
 hak_cold bool hak__ledger(struct hak_stats *stats);
 
 /* --- printing (dump.c) -------------------------------------------------------------------------------------------------- */
@@ -31,7 +31,7 @@ hak_cold bool hak__ledger(struct hak_stats *stats);
 /* The table that HAKMEM_STATS=1 prints. */
 hak_cold void hak__dump_text(int fd);
 
-/* Prints a snapshot on a descriptor; 0, or the errno code of the write that failed. */
+/* Prints a snapshot to a descriptor; returns 0, or the errno code of the failed write. */
 hak_cold int hak__print_text(int fd, const struct hak_stats *stats);
 hak_cold int hak__print_json(int fd, const struct hak_stats *stats);
 hak_cold int hak__print_openmetrics(int fd, const struct hak_stats *stats);
@@ -42,28 +42,28 @@ hak_cold int hak__print_shared_pool(int fd, const struct hak_stats *stats);
 
 /* --- when and where (output.c) ------------------------------------------------------------------------------------------ */
 
-/* Prints what HAKMEM_STATS asks for, where it asks, then what HAKMEM_WARM_POOL_STATS and HAKMEM_SHARED_POOL_STATS ask for,
- * on stderr. A file that cannot be written costs one warning. */
+/* Prints what HAKMEM_STATS asks for, where it asks, then what HAKMEM_WARM_POOL_STATS and HAKMEM_SHARED_POOL_STATS ask for, on
+ * stderr. An unwritable file costs one warning. */
 void hak__output_at_exit(void);
 
-/* Installs the handler of HAKMEM_STATS_SIGNAL, unless the program has one for that signal already. */
+/* Installs the handler of HAKMEM_STATS_SIGNAL, unless the program already has one for that signal. */
 void hak__output_signal_init(void);
 
 /* --- another process (live.c) ------------------------------------------------------------------------------------------- */
 
-/* Once the library runs: notes where everything lies. */
+/* Publishes where everything lies; once the library runs. */
 void hak__live_open(const char *version);
 
 /* --- where each figure comes from -------------------------------------------------------------------------------------------
  *
- * Where each figure of diag/stats.def comes from, in one line each. Read by snapshot.c, which gathers them, and by live.c, which
- * tells another process where they lie; each says what the words mean:
+ * One line per figure of diag/stats.def. snapshot.c gathers the figures by it, and live.c tells another process where they lie;
+ * each defines these words:
  *
  *   WORD(root, offset)     a counter at an offset from a root of live.c; OS_CALLS(call) is one of them
  *   HEAPS(field)           the sum of a counter over all heaps; CLASS(field): of one class
- *   ALL(root, field)       the same and the word at a root
+ *   ALL(root, field)       the same plus the word at a root
  *   TABLE(field)           a field of the class in hak__classes
- *   RULE, KERNEL, PAGES    follows from others; is the kernel's; is the ledger's (ledger.h) */
+ *   RULE, KERNEL, PAGES    follows from others; the kernel's; the ledger's (ledger.c) */
 
 #define AT(type, field) offsetof(struct type, field)
 #define OS_CALLS(call) WORD(os_calls, (call) * sizeof(uint64_t))

@@ -1,4 +1,4 @@
-/* Modules are found as the stacks are (trace/unwind.h), without a lock. */
+/* Finds modules as the unwinder does (trace/unwind.h), without a lock. */
 #include "trace/frames.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ static void say_frame(unsigned number, uintptr_t address)
         hak__warn("    #%u %p %s+%p", (uint64_t)number, (void *)address, module.name, (void *)(address - module.base));
 }
 
-/* The library's own frames at the top say nothing to the reader; where it is part of the program they cannot be told apart. */
+/* Skips the library's own frames at the top; linked into the program they cannot be recognised. */
 static uint32_t own_frames(const uintptr_t *frames, uint32_t count)
 {
     struct hak_module own;

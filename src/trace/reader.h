@@ -1,5 +1,5 @@
-/* Numbers of call frame tables, one after another: fixed, LEB128, and pointers as linkers write them into .eh_frame. What lies
- * beyond the end is 0, and the reader is bad from then on. */
+/* Reads the numbers of call frame tables in sequence: fixed width, LEB128, and pointers as linkers encode them in .eh_frame.
+ * Past the end it returns 0 and marks the reader bad for good. */
 #pragma once
 
 #include <string.h>
@@ -11,7 +11,7 @@ struct reader {
     bool bad;
 };
 
-/* Whether so many bytes lie there. */
+/* Whether `bytes` bytes lie there. */
 hak_inline bool reader_has(const struct reader *reader, const uint8_t *at, size_t bytes)
 {
     size_t offset = (uintptr_t)at - (uintptr_t)reader->at, size = (size_t)(reader->end - reader->at);
@@ -41,7 +41,7 @@ hak_inline uint64_t read_fixed(struct reader *reader, unsigned bytes)
         reader->at = reader->end;
         return 0;
     }
-    memcpy(&value, reader->at, bytes); /* two, four or eight; x86-64 and 64-bit Arm have the low byte first */
+    memcpy(&value, reader->at, bytes); /* two, four or eight; x86-64 and 64-bit Arm are little-endian */
     reader->at += bytes;
     return value;
 }
@@ -73,7 +73,7 @@ hak_inline int64_t read_sleb(struct reader *reader)
     return 0;
 }
 
-/* A pointer in one of the encodings that linkers write into .eh_frame: absolute or relative to its own place. */
+/* A pointer in one of the encodings that linkers use in .eh_frame: absolute or relative to its own address. */
 hak_inline uintptr_t read_pointer(struct reader *reader, uint8_t encoding)
 {
     uintptr_t place = (uintptr_t)reader->at, value = 0;

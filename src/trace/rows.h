@@ -1,9 +1,9 @@
-/* Rules of call frames, and those of the places that stacks have led through lately, so that a walk need not search the tables and
- * obey their instructions again. Included by unwind.c alone.
+/* Call frame rules, and a cache of those that recent stacks have passed through, so that a walk need not search the tables and
+ * interpret their instructions again. Included by unwind.c only.
  *
- * A row is four words, written and read by any thread and in signal handlers without a lock: the last word holds only together
- * with the others, so one that is half written is none. What a row says was read from an entry of the tables and its common part; the
- * walk looks whether the same bytes still lie there, because another module may have come to the address. */
+ * A row is four words that any thread or signal handler reads and writes without a lock: the last word is a checksum of the
+ * others, so a half-written row is invalid. The rules come from a table entry and its common part; a walk verifies that the same
+ * bytes still lie there, because another module may have been loaded at the address. */
 #pragma once
 
 #include <string.h>
@@ -20,11 +20,11 @@ enum { REGISTERS = 32, REGISTER_FP = 29, REGISTER_SP = 31, REGISTER_RETURN = 30,
 enum { REGISTERS = 1, REGISTER_FP = 0, REGISTER_SP = 0, REGISTER_RETURN = 0, BARE_TRAMPOLINES = 0 };
 #endif
 
-/* How a register of the caller is found: it is what it was; at an offset from the frame's address; not at all. */
+/* How a register of the caller is found: unchanged; at an offset from the frame's address; not at all. */
 enum rule { RULE_SAME, RULE_OFFSET, RULE_NONE };
 
 struct rules {
-    uint32_t changed; /* registers for which there was a rule; of the others it is RULE_SAME, and not stored */
+    uint32_t changed; /* registers with a rule; all others are RULE_SAME, and not stored */
     uint8_t how[REGISTERS];
     uint8_t frame_register;
     int32_t at[REGISTERS];
@@ -40,11 +40,11 @@ hak_inline void set_rule(struct rules *rules, uint64_t index, enum rule how, int
     }
 }
 
-/* --- in one word ------------------------------------------------------------------------------------------------------ */
+/* --- packed into one word --------------------------------------------------------------------------------------------- */
 
-/* A frame that is counted from the stack or the frame pointer and has the return address at its end: bit 0 says from which, 15
- * bits how far, in words; a byte for each register that functions keep, how many words below the end, 0 if it is what it was. The
- * outermost frame, which has no return address, is one word. On 64-bit Arm they are too many registers for a word. */
+/* A frame based on the stack or frame pointer whose return address is at its end: bit 0 names the base, 15 bits hold the
+ * distance in words; a byte per callee-saved register says how many words below the end it lies, 0 if unchanged. The outermost
+ * frame, which has no return address, has its own value. 64-bit Arm has too many registers for one word. */
 enum { ROW_REGISTERS = 6, ROW_FRAME_MOST = (1 << 15) - 1, ROW_PLACE_MOST = 255, ROW_OUTERMOST = ROW_FRAME_MOST << 1 };
 static const uint8_t row_registers[ROW_REGISTERS] = { 3, 6, 12, 13, 14, 15 };
 static const int64_t row_word = sizeof(uintptr_t);
@@ -54,13 +54,13 @@ hak_inline bool row_has(const struct rules *rules, unsigned index, enum rule how
     return (rules->changed >> index & 1) != 0 && rules->how[index] == how;
 }
 
-/* The words that an offset is below 0; 0: more than may be, or none. */
+/* An offset as words below 0; 0: out of range, or not below 0. */
 hak_inline uint64_t row_words_below(int64_t at, int64_t most)
 {
     return at % row_word == 0 && at <= -row_word && at >= -most * row_word ? (uint64_t)(-at / row_word) : 0;
 }
 
-/* 0: the rules are others than that. */
+/* 0: the rules do not fit the packed form. */
 hak_inline uint64_t row_pack(const struct rules *rules)
 {
     bool by_fp = rules->frame_register == REGISTER_FP;
@@ -96,17 +96,17 @@ hak_inline void row_unpack(uint64_t row, struct rules *rules)
             set_rule(rules, row_registers[i], RULE_OFFSET, -(int64_t)(row & 0xff) * row_word);
 }
 
-/* --- by place ----------------------------------------------------------------------------------------------------------- */
+/* --- by address --------------------------------------------------------------------------------------------------------- */
 
 enum { ROWS_SHIFT = 8, ROW_RECORD_MOST = 256 };
 #define ROW_MIX 0x9e3779b97f4a7c15ull
 
 struct row {
-    uint64_t rules, place, sum; /* packed; the place of their entry in the module's sorted table; of the entry's bytes */
+    uint64_t rules, place, sum; /* packed; the index of their entry in the module's sorted table; a checksum of the entry's bytes */
 };
-static _Atomic uint64_t unwind_rows[1 << ROWS_SHIFT][4]; /* the same, and what holds them and the pc together */
+static _Atomic uint64_t unwind_rows[1 << ROWS_SHIFT][4]; /* the same, and a checksum that binds them to the pc */
 
-/* Of a record's length and bytes, which are whole 32-bit words; 0: too long, or not inside of the tables. */
+/* Checksum of a record's length and bytes, in whole 32-bit words; 0: too long, or not inside the tables. */
 hak_inline uint64_t record_sum(struct reader tables, const uint8_t *at, uint64_t sum)
 {
     uint32_t length, last = 0;
@@ -126,7 +126,7 @@ hak_inline uint64_t record_sum(struct reader tables, const uint8_t *at, uint64_t
     return (sum ^ last) * ROW_MIX;
 }
 
-/* Of an entry and its common part. */
+/* Checksum of an entry and its common part. */
 hak_inline uint64_t entry_sum(struct reader tables, const uint8_t *at)
 {
     uint32_t back;

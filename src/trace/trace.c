@@ -11,8 +11,7 @@ struct hak_trace_tables hak__trace_tables;
 
 /* --- stacks ---------------------------------------------------------------------------------------------------------------- */
 
-/* A new stack takes the place that has been written least often. 0: another thread writes there just now, or one that is not
- * there any more was about to. */
+/* A new stack replaces the slot written least often. 0: another thread is writing there, or stopped for good while it was. */
 static uint32_t put_stack(size_t set, const uintptr_t *frames, const uint16_t *places, uint32_t count)
 {
     struct hak_trace *to = hak__trace_at(set, 0);
@@ -20,7 +19,7 @@ static uint32_t put_stack(size_t set, const uintptr_t *frames, const uint16_t *p
         if (hak_load(&hak__trace_at(set, way)->edition, HAK_RELAXED) < hak_load(&to->edition, HAK_RELAXED))
             to = hak__trace_at(set, way);
     uint32_t edition = hak_load(&to->edition, HAK_RELAXED);
-    /* acquire: what is written below is not seen before the edition is odd; pairs with the release at the end. */
+    /* acquire: no later write is seen before the odd edition; pairs with the release at the end. */
     if ((edition & 1) != 0 || !hak_cas_strong(&to->edition, &edition, edition + 1, HAK_ACQUIRE, HAK_RELAXED))
         return 0;
     hak_owner_store(&to->count, count);
@@ -32,7 +31,7 @@ static uint32_t put_stack(size_t set, const uintptr_t *frames, const uint16_t *p
     return hak__trace_id(to, edition + 2);
 }
 
-/* A stack of the caller alone is the same wherever that was called from. */
+/* The caller alone makes one stack, wherever it was called from. */
 static uint32_t caller_alone(const struct hak_here *here)
 {
     static const uint16_t place = HAK_TRACE_ALONE;
@@ -60,7 +59,7 @@ uint32_t hak__trace_slow(struct hak_heap *heap, const struct hak_here *here, siz
 
 /* --- reports --------------------------------------------------------------------------------------------------------------- */
 
-/* The stack of an id; 0: it has made way for another one. */
+/* The stack of an id; 0: it has been replaced. */
 static uint32_t frames_of(uint32_t id, uintptr_t *frames)
 {
     const struct hak_trace *trace = &hak__trace_tables.stacks[id & ((1u << TRACE_INDEX_BITS) - 1)];

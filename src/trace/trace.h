@@ -1,16 +1,16 @@
-/* Which calls have allocated and freed a block, in hardened mode: the stacks of the last ones, so that a report of misuse can show
- * them. Two tables of a fixed size, in metadata; what is old makes way for what is new, and is then not known any more.
+/* Hardened mode records which calls allocated and freed a block, as the latest stacks, for reports of misuse. Two tables of
+ * fixed size in metadata; new entries replace old ones.
  *
- *   stacks    TRACE_SETS sets of TRACE_WAYS; in which one a stack is follows from its first address and the stack pointer. With
- *             each return address stands where on the stack it was found: a call whose stack has the same addresses at the
- *             same places is known by comparing them, and nothing is unwound (trace/unwind.h). `edition` is odd while a
- *             stack is being written, and tells the stacks that a place has had apart: an id is place and edition.
- *   blocks    by a hash of the address: the ids of the two calls, and the bytes asked for. The first word is made of the
- *             others and the address, so that what two threads have mixed up is nobody's.
+ *   stacks    TRACE_SETS sets of TRACE_WAYS; the first address and the stack pointer choose a stack's set. Each
+ *             return address has its position on the stack: comparing addresses and positions recognises a
+ *             known stack without unwinding (trace/unwind.h). `edition` is odd while a stack is being written and
+ *             tells the stacks of one slot apart: an id is slot and edition.
+ *   blocks    by a hash of the address: the ids of the two calls, and the bytes asked for. The first word mixes
+ *             the others with the address, so an entry torn between two threads matches no block.
  *
- * Unwinding is paid from an allowance of the heap's, HAK_UNWINDS_MOST at first, of which some come back as calls are made
- * (kinds/hardened.c); a call without any left gets a stack of one address. So does every call on processors that unwind.h does not know. No
- * function waits or locks; signal handlers may call them too. */
+ * Each heap has an allowance for unwinding: HAK_UNWINDS_MOST at first, and some more with every few calls (kinds/hardened.c). A
+ * call beyond it gets a stack of one address, as does every call on processors that unwind.h does not support. No function waits
+ * or locks; signal handlers may call them too. */
 #pragma once
 
 #include "base/atomic.h"
@@ -26,24 +26,24 @@ struct hak_trace {
     _Atomic uint32_t edition;
     uint32_t count;
     uintptr_t frames[HAK_HERE_FRAMES];
-    uint16_t places[HAK_HERE_FRAMES]; /* words above the stack pointer; of the first one 0, or HAK_TRACE_ALONE */
+    uint16_t places[HAK_HERE_FRAMES]; /* words above the stack pointer; 0 for the first, or HAK_TRACE_ALONE */
 };
 
 struct hak_trace_block {
-    uint64_t key, ids, asked; /* ids: of the allocation, and of the free in the upper half */
+    uint64_t key, ids, asked; /* ids: of the allocation; of the free in the upper half */
 };
 
 struct hak_trace_tables {
-    struct hak_trace *stacks; /* NULL: there are no tables */
+    struct hak_trace *stacks; /* NULL: no tables */
     struct hak_trace_block *blocks;
 };
 extern struct hak_trace_tables hak__trace_tables;
 
-/* Once, in hardened mode or when blocks are sampled: reports of misuse get the stacks of who caused them; in hardened mode the
- * tables are made. */
+/* Once, in hardened mode or when blocks are sampled: gives reports of misuse the caller's stack; in hardened mode also makes the
+ * tables. */
 hak_cold void hak__trace_begin(bool hardened);
 
-/* The id of a stack, 0 if there is none: `here` is HAK_HERE() in a function that the program's call leads to. */
+/* The id of the calling thread's stack, 0 if there is none; `here` is HAK_HERE() in the function that the program called. */
 hak_aside uint32_t hak__trace_slow(struct hak_heap *heap, const struct hak_here *here, size_t set);
 
 hak_inline struct hak_trace *hak__trace_at(size_t set, unsigned way) { return &hak__trace_tables.stacks[set * TRACE_WAYS + way]; }
@@ -59,7 +59,7 @@ hak_inline uint32_t hak__trace_id(const struct hak_trace *trace, uint32_t editio
     return edition << TRACE_INDEX_BITS | (uint32_t)(trace - hak__trace_tables.stacks);
 }
 
-/* The id of the stack if it is that one, else 0. alone: if it is that of the caller alone, which was not unwound. */
+/* The id if this is the stack, else 0. `alone`: matches a stack that was not unwound, the caller alone. */
 hak_inline uint32_t hak__trace_match(const struct hak_trace *trace, const struct hak_here *here, bool alone)
 {
     uint32_t edition = hak_load(&trace->edition, HAK_ACQUIRE), count = hak_peek(&trace->count);
@@ -105,14 +105,14 @@ hak_inline void hak__trace_put(struct hak_trace_block *block, const void *p, uin
     hak_slot_store(&block->asked, asked);
 }
 
-/* A block of n bytes has been allocated by the call of that id. */
+/* Notes that the call with that id has allocated a block of n bytes. */
 hak_inline void hak__trace_allocated(const void *p, uint32_t id, size_t n)
 {
     if (hak_likely(id != 0))
         hak__trace_put(hak__trace_block(p), p, id, n);
 }
 
-/* The calls and size that are known of a block; false: none. */
+/* Gives what is known of the block's calls and size; false: nothing. */
 hak_inline bool hak__trace_known(const void *p, uint64_t *ids, uint64_t *asked)
 {
     struct hak_trace_block *block = hak__trace_block(p);
@@ -134,7 +134,7 @@ hak_inline void hak__trace_freed(const void *p, uint32_t id)
     hak__trace_put(hak__trace_block(p), p, (uint32_t)ids | (uint64_t)id << 32, asked);
 }
 
-/* The block has changed its size in place; its allocation stays noted. */
+/* Notes that the block was resized in place; its allocation stays. */
 hak_inline void hak__trace_resized(const void *p, size_t n)
 {
     uint64_t ids, asked;
@@ -144,8 +144,8 @@ hak_inline void hak__trace_resized(const void *p, size_t n)
 
 /* --- reports --------------------------------------------------------------------------------------------------------------- */
 
-/* Says who has allocated and freed the block that begins at p, as far as it is known. */
+/* Prints which calls allocated and freed the block that begins at p, as far as known. */
 hak_cold void hak__trace_tell(const void *p);
 
-/* The bytes that were asked for, of a block in use; false: not known. */
+/* The bytes asked for, of a block in use; false: unknown. */
 hak_cold bool hak__trace_asked(const void *p, size_t *n);

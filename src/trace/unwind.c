@@ -1,6 +1,6 @@
-/* A small interpreter of call frame information (DWARF 5, section 6.4; the .eh_frame form is that of the Linux Standard
- * Base). Tables are read within their module; what is read of the stack lies above the stack pointer of the frame before, no further
- * away than FRAME_MAX, and in pages of which the kernel says that they can be read, since a stack may be any memory. */
+/* A small interpreter of call frame information (DWARF 5, section 6.4; the .eh_frame form is that of the Linux Standard Base).
+ * It reads tables only within their module, and the stack only above the previous frame's stack pointer, at most FRAME_MAX away,
+ * in pages that the kernel confirms as readable: a stack may be any memory. */
 #include "trace/unwind.h"
 
 #include <errno.h>
@@ -19,33 +19,34 @@
 enum { REMEMBERED = 2 };
 #define FRAME_MAX ((uintptr_t)1 << 20)
 
-/* A module's sorted table; `room` is all of the module. */
+/* A module's sorted table; `room` is the whole module. */
 struct table {
     const uint8_t *header;
     uint32_t count;
     struct reader room;
 };
 
-/* `end` is probably that of the stack, and counts where the kernel is not asked; `found` where the return address to pc was, 0 if in
- * a register. */
+/* `end` is the stack's probable end, used where the kernel is not asked; `found`: where the return address to pc was, 0 if in a
+ * register. */
 struct machine {
     uintptr_t pc, end, found, registers[REGISTERS];
-    uintptr_t readable; /* the last page that can be read, or one of the two below, which are no pages */
-    struct table table; /* of the last frame's module */
+    uintptr_t readable; /* the last readable page, or one of the two values below, which are no pages */
+    struct table table; /* the last frame's module's */
 };
 enum { NEVER_ASKED = 1, NOT_YET_ASKED, LEAST_PAGE = 4096 };
 
 struct entry {
-    struct reader common, own; /* the instructions of the CIE and of the FDE */
+    struct reader common, own; /* instructions of the CIE and the FDE */
     uintptr_t start;
     uint64_t code_unit;
     int64_t data_unit;
-    bool interrupted; /* the frame is one that a signal has interrupted */
+    bool interrupted; /* a signal interrupted this frame */
 };
 
 /* --- tables ------------------------------------------------------------------------------------------------------- */
 
-/* What the sorted table in the header, which all linkers write in one form, says of the functions from `start` to the next. */
+/* An entry of the header's sorted table, which all linkers write in one form: for the functions from `start` up to the next
+ * entry. */
 struct pair {
     int32_t start, entry;
 };
@@ -60,10 +61,10 @@ static struct pair pair_at(const struct table *table, uint32_t place)
 
 static const uint8_t *entry_at(const struct table *table, uint32_t place) { return table->header + pair_at(table, place).entry; }
 
-/* The table for pc; one without pairs if its module has none in that form. */
+/* The table for pc; without pairs if its module has none in that form. */
 static struct table table_of(uintptr_t pc)
 {
-    const uint32_t known = 0x3b031b01; /* version, and how pointer, count and table are written */
+    const uint32_t known = 0x3b031b01; /* version, and the encodings of pointer, count and table */
     uint32_t form, count;
     struct hak_module module;
     struct table table = { .count = 0 };
@@ -85,7 +86,7 @@ static bool begins_by(const struct table *table, uint32_t place, uintptr_t pc)
     return (uintptr_t)table->header + (uintptr_t)(intptr_t)pair_at(table, place).start <= pc;
 }
 
-/* The place of the pair whose entry may be the one for pc; -1 if there is none. */
+/* The index of the pair whose entry may cover pc; -1 if there is none. */
 static int64_t place_of(const struct table *table, uintptr_t pc)
 {
     uint32_t low = 0, high = table->count;
@@ -99,14 +100,14 @@ static int64_t place_of(const struct table *table, uintptr_t pc)
     return (int64_t)low - 1;
 }
 
-/* Whether place_of would still say so. */
+/* Whether place_of would return `place` again. */
 static bool is_place_of(const struct table *table, uintptr_t pc, uint64_t place)
 {
     return place < table->count && begins_by(table, (uint32_t)place, pc)
         && (place + 1 == table->count || !begins_by(table, (uint32_t)place + 1, pc));
 }
 
-/* The record at `at`: what follows its length. */
+/* The record at `at`, without its length. */
 static struct reader record_at(const struct reader *room, const uint8_t *at)
 {
     uint32_t length = 0;
@@ -117,7 +118,7 @@ static struct reader record_at(const struct reader *room, const uint8_t *at)
     return (struct reader){ at + sizeof length, at + sizeof length + length, false };
 }
 
-/* Reads the common part; the encoding of the other's pointers. */
+/* Reads the common part; returns the FDE's pointer encoding. */
 static uint8_t read_common(struct entry *entry, const struct reader *room, const uint8_t *at)
 {
     struct reader *reader = &entry->common;
@@ -185,8 +186,8 @@ struct run {
     const struct entry *entry;
 };
 
-/* The instructions with a code of their own that say where a register or the frame is. False: none of these, or one whose
- * rule is not an offset. */
+/* Instructions with a full opcode that set a register's or the frame's rule. False: another instruction, or a rule that is no
+ * offset. */
 static bool obey_rule(struct run *run, struct reader *reader, uint8_t code)
 {
     struct rules *rules = run->rules;
@@ -203,7 +204,7 @@ static bool obey_rule(struct run *run, struct reader *reader, uint8_t code)
     case 0x0d: rules->frame_register = (uint8_t)index; return true;
     case 0x0e: rules->frame_offset = (intptr_t)read_uleb(reader); return true;
     case 0x13: rules->frame_offset = (intptr_t)scaled((uint64_t)read_sleb(reader), unit); return true;
-    case 0x2e: read_uleb(reader); return true;   /* the size of arguments, for exceptions */
+    case 0x2e: read_uleb(reader); return true;   /* argument size, for exceptions */
     case 0x10: read_over(reader, read_uleb(reader)); set_rule(rules, index, RULE_NONE, 0); return true;   /* an expression */
     default: return false;
     }
@@ -241,12 +242,12 @@ static bool unwind_obey(struct run *run, struct reader *reader, uint8_t code)
     case 0x04: run->place += read_fixed(reader, 4) * unit; return true;
     case 0x0a: return unwind_remember(run);
     case 0x0b: return unwind_recall(run);
-    case 0x2d: return true; /* the return address is signed from here on, or not */
+    case 0x2d: return true; /* toggles signing of the return address */
     default: return obey_rule(run, reader, code);
     }
 }
 
-/* What holds at pc. */
+/* Finds the rules at pc. */
 static bool rules_at(const struct entry *entry, uintptr_t pc, struct rules *rules)
 {
     struct run run;
@@ -262,7 +263,7 @@ static bool rules_at(const struct entry *entry, uintptr_t pc, struct rules *rule
     for (unsigned part = 0; part < 2; part++) {
         struct reader *reader = &parts[part];
         while (reader->at < reader->end && run.place <= pc) {
-            /* An advance beyond pc ends it: what follows holds from there on. */
+            /* An advance beyond pc ends the search: later rules apply from there on. */
             if (!unwind_obey(&run, reader, read_byte(reader)) || reader->bad)
                 return false;
         }
@@ -274,7 +275,7 @@ static bool rules_at(const struct entry *entry, uintptr_t pc, struct rules *rule
 
 /* --- a signal's registers -------------------------------------------------------------------------------------------- */
 
-/* The code that ends a handler, and what of the kernel's context it finds how far above the stack pointer. */
+/* The code that returns from a handler, and the offsets from the stack pointer in the kernel's context. */
 #if defined(__x86_64__)
 static const uint8_t restores[] = { 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05 }; /* mov $15, %rax; syscall */
 enum { CONTEXT_BEHIND = 0, CONTEXT_BYTES = offsetof(ucontext_t, uc_mcontext.gregs) + sizeof(gregset_t) };
@@ -315,7 +316,7 @@ __attribute__((no_sanitize_address))
 uintptr_t hak__unwind_word(uintptr_t address) { return *(const volatile uintptr_t *)address; }
 #endif
 
-/* 0 if the page can be read, EFAULT if not, EPERM if the kernel may not be asked. */
+/* 0 if the page is readable, EFAULT if not, EPERM if the kernel may not be asked. */
 static int ask_page(struct machine *machine, uintptr_t page)
 {
     int code = machine->readable == NEVER_ASKED ? EPERM : hak__os_readable(page);
@@ -330,7 +331,7 @@ hak_inline int page_error(struct machine *machine, uintptr_t address)
     return hak_likely(page == machine->readable) ? 0 : ask_page(machine, page);
 }
 
-/* A word of the stack at or above sp; false: it may not be read. */
+/* Reads a word of the stack at or above sp; false: not readable. */
 hak_inline bool stack_word(struct machine *machine, uintptr_t at, uintptr_t sp, uintptr_t *word)
 {
     if (at < sp || at % sizeof *word != 0)
@@ -342,7 +343,7 @@ hak_inline bool stack_word(struct machine *machine, uintptr_t at, uintptr_t sp, 
     return true;
 }
 
-/* The rules at pc; `exact` becomes whether the caller's pc will be no return address. */
+/* Finds the rules at pc; sets `exact` if the caller's pc will not be a return address. */
 static bool find_rules(struct table *table, uintptr_t pc, struct rules *rules, bool *exact)
 {
     struct row row;
@@ -367,7 +368,7 @@ static bool find_rules(struct table *table, uintptr_t pc, struct rules *rules, b
     return true;
 }
 
-/* From a function's registers to its caller's; `exact` says that pc is not a return address. */
+/* Steps from a function's registers to its caller's; `exact`: pc is not a return address. */
 static bool unwind_step(struct machine *machine, bool *exact)
 {
     struct rules rules;
@@ -401,7 +402,7 @@ static bool has_table(uintptr_t pc)
     return place >= 0 && read_entry(&table.room, entry_at(&table, (uint32_t)place), pc, &entry);
 }
 
-/* Of code at an address that might be none; -1: it may not be read. */
+/* A byte of code at an address that may not be mapped; -1: not readable. */
 static int code_byte(struct machine *machine, uintptr_t at)
 {
     return page_error(machine, at) != 0 ? -1 : (int)(hak__unwind_word(at & -sizeof at) >> at % sizeof at * 8 & 0xff);
@@ -415,8 +416,8 @@ static bool has_code(struct machine *machine, const uint8_t *bytes, size_t size)
     return same == size;
 }
 
-/* CPython's trampolines for perf have no frame pointer on x86-64. Behind the call they say how large their frame is:
- * add $N, %rsp; ret. */
+/* CPython's trampolines for perf have no frame pointer on x86-64. The code after the call tells the frame size: add $N, %rsp;
+ * ret. */
 static bool leave_trampoline(struct machine *machine)
 {
     static const uint8_t add[] = { 0x48, 0x83, 0xc4 };
@@ -431,7 +432,8 @@ static bool leave_trampoline(struct machine *machine)
     return has_table(machine->pc - 1);
 }
 
-/* From a pair of frame pointer and return address, at the upper end of a frame, to the next. (Arm's compilers have it at the lower.) */
+/* Follows a pair of frame pointer and return address, at the upper end of a frame, to the next. (Arm's compilers put it at the
+ * lower end.) */
 static bool follow_pair(struct machine *machine)
 {
     uintptr_t pair = machine->registers[REGISTER_FP], sp = machine->registers[REGISTER_SP], next, pc;
@@ -451,13 +453,13 @@ static void find_end(struct machine *machine)
     machine->end = hak__unwind_end(machine->registers[REGISTER_SP], (uintptr_t)hak__os_thread_pointer());
 }
 
-/* Through generated code, which has no tables and in most runtimes frame pointers. A register that holds anything else leads
- * nowhere: what is found counts only if it ends in a call from code with tables, or fills the room. */
+/* Walks through generated code, which has no tables but, in most runtimes, frame pointers. A register may hold anything: the
+ * result counts only if it ends in a call from code with tables or fills the buffer. */
 static uint32_t unwind_untabled(struct machine *machine, bool exact, uintptr_t *frames, uint32_t most)
 {
     struct machine there = *machine;
     uint32_t count = 0;
-    find_end(&there); /* the stack may have been left */
+    find_end(&there); /* the walk may have left the stack */
     if (!exact && leave_trampoline(&there)) {
         frames[count++] = there.pc;
     } else {
@@ -472,8 +474,8 @@ static uint32_t unwind_untabled(struct machine *machine, bool exact, uintptr_t *
     return count;
 }
 
-/* From the code to which a signal handler returns to where the signal came: the kernel has left the registers on the stack. This
- * code is known by its instructions, since not all C libraries have tables for it, and those that do need more than offsets. */
+/* Steps from a signal handler's return code to the interrupted code: the kernel saved the registers on the stack. That code is
+ * recognised by its instructions: not all C libraries have tables for it, and those that do need more than offsets. */
 static bool leave_handler(struct machine *machine)
 {
     uintptr_t at = machine->registers[REGISTER_SP] + CONTEXT_BEHIND;
@@ -515,7 +517,7 @@ uint32_t hak__unwind(uintptr_t *frames, uint32_t most)
     struct machine here;
     uintptr_t *out = here.registers, *pc = &here.pc;
     memset(&here, 0, sizeof here);
-    /* All at one place, for which the tables of this very function are meant. */
+    /* Capture all at one point: this function's own tables must apply to it. */
     __asm__ volatile("movq %%rbx, 24(%0)\n\tmovq %%rbp, 48(%0)\n\tmovq %%rsp, 56(%0)\n\tmovq %%r12, 96(%0)\n\t"
                      "movq %%r13, 104(%0)\n\tmovq %%r14, 112(%0)\n\tmovq %%r15, 120(%0)\n\t"
                      "leaq 1f(%%rip), %%rax\n1:\tmovq %%rax, (%1)"
@@ -559,18 +561,18 @@ uint32_t hak__unwind_signal(uintptr_t *frames, uint32_t most, const void *contex
     return 1 + unwind_walk(&there, true, frames + 1, most - 1);
 }
 
-/* --- from a call of ours ------------------------------------------------------------------------------------------- */
+/* --- from a call into the library ---------------------------------------------------------------------------------- */
 
 uintptr_t hak__unwind_main_stack;
 
-/* The kernel's random bytes lie at the end of the first thread's stack, beyond all of its frames. */
+/* The kernel's random bytes lie at the end of the first thread's stack, above all its frames. */
 void hak__unwind_begin(void)
 {
     hak__unwind_main_stack = getauxval(AT_RANDOM) & ~(sizeof(uintptr_t) - 1);
     hak__loaded_begin();
 }
 
-/* Nothing but the stack pointer and the frame pointer is known: all that functions count their frames from, nearly. */
+/* Only the stack pointer and the frame pointer are known: nearly all functions base their frames on one of them. */
 uint32_t hak__unwind_here(const struct hak_here *here, uintptr_t *frames, uint16_t *places)
 {
     struct machine there;

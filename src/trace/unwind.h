@@ -1,28 +1,28 @@
-/* Stack traces without the C library: return addresses found by the call frame tables (.eh_frame) that compilers leave in
- * every module for exceptions. Called by guard/, in malloc and free and in signal handlers.
+/* Stack traces without the C library: finds return addresses with the call frame tables (.eh_frame) that compilers put in every
+ * module for exceptions. Called by guard/, in malloc and free and in signal handlers.
  *
- * Nothing is allocated and no lock is taken, not even the loader's, which a forked child may find held for ever. Modules are
- * found by the C library's lock-free search where it has one (_dl_find_object, glibc 2.35); else only those of the program's
- * start are known. Where there is no table, in generated code, hak__unwind follows frame pointers, if they lead back to code that
- * has one. A walk goes on below signal handlers, and ends at other rules that are not plain offsets.
- * On other processors than x86-64 and 64-bit Arm there is nothing but the caller. */
+ * It allocates nothing and takes no lock, not even the loader's, which a forked child may find held for ever. The C library's
+ * lock-free search finds modules where it exists (_dl_find_object, glibc 2.35); elsewhere only those loaded at start are known.
+ * In generated code without tables hak__unwind follows frame pointers, if they lead back to code with tables. A walk continues
+ * below signal handlers, and ends at a rule that is no plain offset. On processors other than x86-64 and 64-bit Arm it finds
+ * only the caller. */
 #pragma once
 
 #include "base/compiler.h"
 
 enum { HAK_HERE_FRAMES = 8 };
 
-/* Where the function that says HAK_HERE() has been called from: the return address, the stack pointer and the frame pointer
- * behind the return, and the end of what may be read of the stack. */
+/* The call to the function that says HAK_HERE(): the return address, the stack and frame pointers after the return, and the end
+ * of the readable stack. */
 struct hak_here {
     uintptr_t pc, sp, fp, end;
 };
 
-extern uintptr_t hak__unwind_main_stack; /* its end, set by hak__unwind_begin; 0: not known */
+extern uintptr_t hak__unwind_main_stack; /* its end, set by hak__unwind_begin; 0: unknown */
 hak_at_start void hak__unwind_begin(void); /* once, by the library's constructor */
 
-/* From the stack pointer to there all is mapped: a thread's own words lie at the end of its stack, the kernel's gifts to the
- * program at the end of the first thread's. Of a stack that is neither, no more is believed than the page. */
+/* Memory is mapped from the stack pointer up to there: a thread's own words lie at the end of its stack, the kernel's data for
+ * the program at the end of the first thread's. On any other stack only the current page is trusted. */
 hak_inline uintptr_t hak__unwind_end(uintptr_t sp, uintptr_t threads_own)
 {
     const uintptr_t most = (uintptr_t)64 << 20, least_page = 4096;
@@ -32,7 +32,7 @@ hak_inline uintptr_t hak__unwind_end(uintptr_t sp, uintptr_t threads_own)
 }
 
 #if defined(__x86_64__) || defined(__aarch64__)
-/* Both compilers store the caller's frame pointer at the function's own. */
+/* Both compilers store the caller's frame pointer at the function's frame pointer. */
 #define HAK_HERE(threads_own) \
     { (uintptr_t)__builtin_return_address(0) & HAK_ADDRESS_BITS, (uintptr_t)__builtin_dwarf_cfa(), \
       *(const uintptr_t *)__builtin_frame_address(0), \
@@ -42,19 +42,19 @@ hak_inline uintptr_t hak__unwind_end(uintptr_t sp, uintptr_t threads_own)
 #endif
 #define HAK_ADDRESS_BITS (~(uintptr_t)0 >> 8)   /* without the bits that sign a return address */
 
-/* A word of the stack, which may lie where a sanitizer has marked it as not to be read. */
+/* Reads a word of the stack that a sanitizer may have poisoned. */
 #if HAK_ASAN
 uintptr_t hak__unwind_word(uintptr_t address);
 #else
 hak_inline uintptr_t hak__unwind_word(uintptr_t address) { return *(const volatile uintptr_t *)address; }
 #endif
 
-/* Stores the return addresses from `here` on, and of each the words from the stack pointer to where it was found; their
- * number, 1 at least. No lock is taken. */
+/* Stores the return addresses from `here` on, each with its distance in words from the stack pointer; returns their number, at
+ * least 1. Takes no lock. */
 hak_cold uint32_t hak__unwind_here(const struct hak_here *here, uintptr_t *frames, uint16_t *places);
 
-/* Stores up to `most` return addresses of the calling thread, the caller of this function's first; their number. */
+/* Stores up to `most` return addresses of the calling thread, starting with this function's caller; returns their number. */
 hak_cold uint32_t hak__unwind(uintptr_t *frames, uint32_t most);
 
-/* The same from where a signal has interrupted the thread, that place first; `context` is the handler's third argument. */
+/* The same from where a signal interrupted the thread, starting there; `context` is the handler's third argument. */
 hak_cold uint32_t hak__unwind_signal(uintptr_t *frames, uint32_t most, const void *context);

@@ -1,4 +1,4 @@
-/* The thread around the step. See background.h. */
+/* The background thread itself. */
 #include "upkeep/background.h"
 
 #include "arena/arena.h"
@@ -12,25 +12,25 @@
 #include "upkeep/idle.h"
 #include "upkeep/step.h"
 
-/* auto: so many threads have heaps, so much is mapped. */
+/* auto: the least number of threads with heaps, and of mapped bytes. */
 enum { THREADS_LEAST = 2, PERIOD_LEAST_MS = 10, PERIOD_MOST_MS = 250, RETRY_MS = 1000 };
 #define MAPPED_LEAST ((size_t)16 << 20)
 
 _Atomic uint32_t hak__background_word;
-static struct hak_lock background_lock = HAK_LOCK_INIT(HAK_RANK_BACKGROUND); /* around every beginning and end */
-static _Atomic uint32_t background_alive; /* the thread's number until it has left; the kernel clears it */
-static _Atomic uint32_t background_pulse; /* what the thread waits on; changes to wake it */
-static _Atomic uint32_t background_threads; /* that have a heap in this process */
-static _Atomic bool background_stopping; /* it is to end now; under the lock */
+static struct hak_lock background_lock = HAK_LOCK_INIT(HAK_RANK_BACKGROUND); /* held around every start and stop */
+static _Atomic uint32_t background_alive; /* the thread's number until it has exited; the kernel clears it */
+static _Atomic uint32_t background_pulse; /* the thread waits on this word; a change wakes it */
+static _Atomic uint32_t background_threads; /* threads with a heap in this process */
+static _Atomic bool background_stopping; /* it must end now; under the lock */
 static uint32_t background_forbidders; /* under the lock */
 static _Atomic bool background_is_ready;
-static _Atomic uint64_t background_not_before; /* in ms; the next thread is made then at the earliest */
+static _Atomic uint64_t background_not_before; /* in ms; the earliest time for the next thread */
 
 /* --- whether there should be one ------------------------------------------------------------------------------------ */
 
 static uint32_t threads_least(void) { return hak__option(HAK_OPTION_background) == HAK_OPTION_AUTO ? THREADS_LEAST : 1; }
 
-/* Sequentially consistent: see background.h. */
+/* Sequentially consistent (background.h). */
 static bool has_threads(void) { return hak_load(&background_threads, HAK_SEQ_CST) >= threads_least(); }
 
 static bool is_wanted(void)
@@ -48,18 +48,18 @@ static bool is_wanted(void)
 
 static hak_cold void background_body(void);
 
-/* Half of the time after which a span counts as idle (hak__retain_idle_span), so that the second step after the one that saw it first
- * finds it idle, not the third. */
+/* Half the time after which a span counts as idle (hak__retain_idle_span), so that it is found idle by the second step after the
+ * one that saw it first, not the third. */
 static uint64_t background_period(void)
 {
     return hak_min(hak_max(hak__option(HAK_OPTION_purge_delay) / 4, PERIOD_LEAST_MS), PERIOD_MOST_MS);
 }
 
-/* Where threads live for milliseconds, generation after generation, one thread is made in each period, not in each generation. */
+/* Where generations of threads live for milliseconds, one background thread is made per period, not per generation. */
 static void make_no_other_for(uint64_t ms) { hak_store(&background_not_before, hak__os->now_ms() + ms, HAK_RELAXED); }
 
-/* One that rests has nothing to do but to leave, and what has been freed since may be the last for long: it is waited for. One
- * that ends for another reason is not. A vfork child's thread would be its own, and its end nobody's. */
+/* Waits for a resting thread: it only has to exit, and the latest frees may be the last for long. Does not wait for one that
+ * ends for another reason. A vfork child makes none: the thread would be the child's, and nothing would ever end it. */
 static void begin_locked(uint32_t word)
 {
     hak_assert(hak__lock_word_is_mine(&background_lock.held), "the lock is held");
@@ -79,15 +79,14 @@ static void begin_locked(uint32_t word)
     hak_store(&hak__background_word, word, HAK_RELAXED);
 }
 
-/* A slow path that finds RESTING comes here each time. */
+/* A slow path that finds RESTING comes here every time. */
 static void not_wanted(uint32_t word)
 {
     if (word == HAK_BACKGROUND_RESTING && hak_load(&background_alive, HAK_ACQUIRE) == 0)
         hak_cas_strong(&hak__background_word, &word, HAK_BACKGROUND_NONE, HAK_RELAXED, HAK_RELAXED);
 }
 
-/* Signals are blocked around the lock, because a handler may come back here, and because the thread begins with what its maker
- * has blocked. */
+/* Blocks signals around the lock: a handler may come back here, and the thread inherits its maker's signal mask. */
 static hak_cold void background_begin(uint32_t word)
 {
     if (!hak_load(&background_is_ready, HAK_ACQUIRE) || !is_wanted()) {
@@ -96,7 +95,7 @@ static hak_cold void background_begin(uint32_t word)
     }
     if (hak__os->now_ms() < hak_load(&background_not_before, HAK_RELAXED))
         return;
-    hak__fork_watch(); /* the process is not a single thread from now on */
+    hak__fork_watch(); /* the process now has several threads */
     uint64_t signals = hak__os_block_signals();
     if (hak__lock_try(&background_lock)) {
         begin_locked(word);
@@ -110,7 +109,7 @@ void hak__background_poll_slow(uint32_t word)
     if (word == HAK_BACKGROUND_CALM
         && hak_cas_strong(&hak__background_word, &word, HAK_BACKGROUND_ACTIVE, HAK_RELAXED, HAK_RELAXED))
         return;
-    if (word == HAK_BACKGROUND_RESTING) /* perhaps since just now */
+    if (word == HAK_BACKGROUND_RESTING) /* perhaps only just now */
         background_begin(word);
 }
 
@@ -120,7 +119,7 @@ void hak__background_consider(void)
         background_begin(HAK_BACKGROUND_NONE);
 }
 
-/* release: pairs with background_begin; what hak__os_thread_init has noted is there. */
+/* release: pairs with background_begin; publishes what hak__os_thread_init noted. */
 void hak__background_ready(void) { hak_store(&background_is_ready, true, HAK_RELEASE); }
 
 /* --- its end ---------------------------------------------------------------------------------------------------------- */
@@ -183,8 +182,8 @@ void hak__background_fork_child(bool attached)
 
 /* --- the thread ----------------------------------------------------------------------------------------------------- */
 
-/* Whether there is nothing left for it: everything that was freed has had its time to go back since the last slow path. One
- * that comes meanwhile finds the word RESTING, or makes this fail. */
+/* Whether no work is left: since the last slow path all freed memory has had its time to be returned. A slow path that comes
+ * meanwhile finds RESTING, or makes this fail. */
 static bool comes_to_rest(uint64_t calm_ms)
 {
     uint32_t calm = HAK_BACKGROUND_CALM;
@@ -194,13 +193,13 @@ static bool comes_to_rest(uint64_t calm_ms)
 
 static bool is_to_go_on(void) { return hak__option(HAK_OPTION_background) != 0 && has_threads(); }
 
-/* Until it is to end, or has nothing left to do. The word says RESTING before the thread leaves, so that whoever must not leave
- * before it does not take it for gone; who stops it says the rest. */
+/* Runs until it must stop or has nothing left to do. Sets RESTING before exiting, so that a waiter does not assume the thread is
+ * gone; the stopper sets NONE. */
 static void take_steps(void)
 {
     uint64_t active_ms = hak__os->now_ms();
     for (;;) {
-        /* acquire: pairs with the release of the thread that wakes this one, all of whose work is seen from here on. */
+        /* acquire: pairs with the release of the waking thread; all of its work is visible from here on. */
         uint32_t seen = hak_load(&background_pulse, HAK_ACQUIRE);
         if (hak_load(&background_stopping, HAK_RELAXED) || !is_to_go_on())
             break;
@@ -219,7 +218,7 @@ static void take_steps(void)
 
 static void background_body(void)
 {
-    if (!hak__os_thread_settle()) { /* another thread may be a better maker */
+    if (!hak__os_thread_settle()) { /* another thread may succeed in making one */
         make_no_other_for(RETRY_MS);
         hak_store(&hak__background_word, HAK_BACKGROUND_RESTING, HAK_RELAXED);
         return;

@@ -18,13 +18,13 @@ enum { PURGES_PER_HOLD = 16, SPANS_PER_HOLD = 64, PAGES_OF_SPAN = HAK_SPAN_SLABS
 
 struct hak_upkeep_counts hak__upkeep_counts;
 
-static size_t next_super; /* where the next walk goes on */
+static size_t next_super; /* where the next walk continues */
 static _Atomic bool unfinished;
 
 struct idle_walk {
     const struct hak_idle_work *work;
     struct hak_heap *entered;
-    uint32_t held_spans, held_purges; /* since it was locked */
+    uint32_t held_spans, held_purges; /* since the lock was taken */
     uint32_t slabs, purges; /* so far */
     size_t bytes;
 };
@@ -37,7 +37,7 @@ static void let_go(struct idle_walk *walk)
     walk->held_spans = walk->held_purges = 0;
 }
 
-/* Locks the heap unless it is locked; its owner never waits long for us. */
+/* Locks the heap unless it is locked already; its owner never waits long for the walk. */
 static bool enter_owner(struct idle_walk *walk, uint32_t id)
 {
     struct hak_heap *heap = hak__heap_by_id(id);
@@ -61,7 +61,7 @@ static bool has_idled(struct hak_span *span, const struct hak_idle_work *work)
     return work->at_once || !hak__retain_idle_span(now - span->seen_ms, hak__option(HAK_OPTION_purge_delay));
 }
 
-/* Narrows a run of `count` pages down to what lies between its first and its last resident page. */
+/* Narrows a run of `count` pages to the range from its first to its last resident page. */
 static void idle_narrow(const unsigned char *pages, size_t *first, size_t *count)
 {
     for (; *count != 0 && !pages[*first]; (*first)++, (*count)--)
@@ -78,15 +78,15 @@ static size_t count_resident(const unsigned char *pages, size_t count)
     return resident;
 }
 
-/* Below the frontier. Free blocks there bear keys, so each has a page, unless a purge has taken the key away. */
+/* Free blocks below the frontier bear keys, so each has a page, unless a purge took the key. */
 static bool is_below_frontier(const struct hak_span *span, size_t offset)
 {
     return offset < (size_t)span->frontier * hak__classes[span->class].size;
 }
 
-/* Asks the kernel first which pages are resident: one call instead of one for each run that went back long ago. A run goes back with
- * its absent pages, since they may be in swap, about which the kernel says nothing; and so does a run without resident pages, unless a
- * purge explains it. Only if mapped but absent memory counts (HAKMEM_UNMAP), runs are as short as can be. */
+/* First asks the kernel which pages are resident: one call instead of one for each run purged long ago. A run is purged with its
+ * absent pages, because they may be in swap, which mincore does not show; so is a run without resident pages, unless a purge
+ * explains it. Runs are kept as short as possible only where mapped but absent memory counts (HAKMEM_UNMAP). */
 static void purge_span(struct idle_walk *walk, struct hak_span *span)
 {
     hak_assert(span->listed && !span->purged, "a span with free blocks that has not been purged");
@@ -106,18 +106,18 @@ static void purge_span(struct idle_walk *walk, struct hak_span *span)
         if (sparing)
             idle_narrow(pages, &first, &count);
         if (walk->purges == walk->work->purges)
-            return; /* the rest comes with another step */
+            return; /* another step does the rest */
         walk->purges++;
         walk->held_purges++;
-        hak__span_lose_keys(span); /* before, so that no free meets a block that has lost its key unawares */
+        hak__span_lose_keys(span); /* first, so that no free meets a block without its key unprepared */
         if (!hak__arena_purge_range(start + first * page, count * page))
-            break; /* locked memory, say: not to be tried at every step */
+            break; /* locked memory, for instance: do not retry at every step */
         walk->bytes += resident * page;
     }
     span->purged = true;
 }
 
-/* A hardened span keeps its slabs, but where addresses are limited not their memory. */
+/* A hardened span keeps its slabs, and gives up their memory only where addresses are limited. */
 static bool may_sleep(const struct idle_walk *walk, const struct hak_span *span)
 {
     return hak__span_allocated(span) == 0 && !hak__span_sleeps(span) && !hak__heap_is_share(walk->entered) && hak__limit_unmaps();
@@ -134,12 +134,12 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
     } else if (may_sleep(walk, span)) {
         walk->bytes += hak__span_sleep(span) ? (size_t)span->slabs << HAK_SLAB_SHIFT : 0;
         walk->purges++;
-    } else if (!span->purged && hak_load(&span->closed, HAK_RELAXED) == 0) { /* the pages of closed blocks are gone */
+    } else if (!span->purged && hak_load(&span->closed, HAK_RELAXED) == 0) { /* a closed block's pages are gone */
         purge_span(walk, span);
     }
 }
 
-/* Looks at what begins at a slab; gives the number of slabs to go on by. */
+/* Handles what begins at a slab; returns the number of slabs to advance. */
 static unsigned walk_slab(struct idle_walk *walk, size_t slab)
 {
     uint32_t word = hak__owner_at(slab), class = hak__owner_class(word);
@@ -148,7 +148,7 @@ static unsigned walk_slab(struct idle_walk *walk, size_t slab)
     if (!small || !enter_owner(walk, hak__owner_id(word)))
         return 1;
     struct hak_span *span = &hak__spans[slab];
-    if (!hak__heap_has_span(walk->entered, span)) /* it was ended, or changed hands, before; or has one block */
+    if (!hak__heap_has_span(walk->entered, span)) /* it has ended, changed hands, or has one block */
         return 1;
     unsigned slabs = span->slabs;
     look_at(walk, span);

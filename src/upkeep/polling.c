@@ -1,4 +1,4 @@
-/* When slow paths poll the clock and take a step, and when a heap is polling and opened. See polling.h. */
+/* Decides when slow paths poll the clock and take a step, and when a heap starts and stops polling. */
 #include "base/assert.h"
 #include "upkeep/polling.h"
 
@@ -14,13 +14,13 @@
 #include "upkeep/idle.h"
 #include "upkeep/step.h"
 
-/* The clock is coarse: this is two of its ticks on most systems. So many refills in POLLING_CALLS calls are slow paths enough
- * for an open heap to look at the clock now and then. */
+/* The clock is coarse: FAST_MS is two of its ticks on most systems. With this many refills in POLLING_CALLS calls, slow paths
+ * suffice for an open heap to read the clock now and then. */
 enum { FAST_MS = 9, REFILLS_ENOUGH = 16, OVERFLOWS_ENOUGH = 4 };
 
 static bool is_polling(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_POLLING) != 0; }
 
-/* Under the lock, because a child forked meanwhile must not take over a heap with half of its bins closed. */
+/* Takes the lock, because a child forked meanwhile must not take over a heap with half of its bins closed. */
 static void begin_polling(struct hak_heap *heap, uint64_t now_ms)
 {
     hak_assert(!is_polling(heap), "the heap does not poll yet");
@@ -48,14 +48,14 @@ static void begin_count(struct hak_polling *polling, uint64_t now_ms)
     polling->overflows_seen = polling->overflows;
 }
 
-/* Whether the count went by so fast that polling is felt, while slow paths were taken, and not only to free. */
+/* Whether polling costs too much: the count passed quickly, with slow paths in it, and not only frees. */
 static bool is_a_burden(const struct hak_polling *polling, uint64_t now_ms)
 {
     uint32_t refills = polling->refills - polling->refills_seen, overflows = polling->overflows - polling->overflows_seen;
     return now_ms - polling->count_ms < FAST_MS && refills >= REFILLS_ENOUGH && refills >= overflows / 4;
 }
 
-/* Whether the open heap has only given back since it was looked at last: that may be all that it does for long. */
+/* Whether the open heap has only freed since the last look; it may go on doing so for long. */
 static bool only_frees(struct hak_polling *polling)
 {
     uint32_t refills = polling->refills - polling->refills_seen, overflows = polling->overflows - polling->overflows_seen;
@@ -64,8 +64,8 @@ static bool only_frees(struct hak_polling *polling)
     return refills == 0 && overflows >= OVERFLOWS_ENOUGH;
 }
 
-/* Whether what there was has gone back by now. A program may have been freeing all that time, and left emptied SuperSlabs and slabs
- * that are younger; they are waited for, but not for ever. */
+/* Whether the memory freed earlier has been returned by now. A program that freed all along may have left younger emptied
+ * SuperSlabs and slabs; waits for them, but not for ever. */
 static bool has_gone_back(const struct hak_heap *heap, uint64_t now_ms, uint64_t delay)
 {
     uint64_t since = now_ms - heap->polling.much_ms;
@@ -96,7 +96,7 @@ static hak_cold void polling_decide(struct hak_heap *heap, uint64_t now_ms)
 void hak__polling_look(struct hak_heap *heap)
 {
     hak__fork_check();
-    if (hak__heap_is_unusable(heap)) /* a child has had to leave it */
+    if (hak__heap_is_unusable(heap)) /* a forked child abandoned it */
         return;
     if (heap->polling.left == 0) {
         uint64_t now = hak__os->now_ms();
@@ -111,7 +111,7 @@ void hak__polling_look(struct hak_heap *heap)
 
 enum { CALLS_PER_LOOK = 64, CALLS_IF_MUCH = 8, STEPS_PER_DELAY = 4, STEPS_IF_DUE = 32 };
 
-/* The first time only notes what has moved. */
+/* The first call only notes which classes have moved. */
 static void shrink_idle_bins(struct hak_heap *heap, uint64_t now)
 {
     heap->budget.shrink_ms = now;
@@ -123,15 +123,15 @@ static void shrink_idle_bins(struct hak_heap *heap, uint64_t now)
     hak__heap_unlock(heap);
 }
 
-/* Whether a step would return something now: the last one ran out of system calls, or left slabs alone that were too young and are old
- * enough by now. */
+/* Whether a step would return memory now: the last one ran out of system calls, or left slabs that were too young and are old
+ * enough now. */
 static bool is_due(uint64_t now, uint64_t delay)
 {
     uint64_t waiting = hak__pool_waiting_ms();
     return hak__idle_unfinished() || (waiting < now && now - waiting >= delay);
 }
 
-/* If no background thread takes the steps in time, a slow path does. Work that is due already waits less long. */
+/* A slow path takes steps that no background thread takes in time. Work already due waits less long. */
 static uint64_t step_interval(uint64_t now, uint64_t delay)
 {
     if (hak__background_runs())
@@ -142,7 +142,7 @@ static uint64_t step_interval(uint64_t now, uint64_t delay)
 void hak__upkeep_poll_now(struct hak_heap *heap)
 {
     hak__fork_check();
-    if (hak__heap_is_unusable(heap)) /* a child has had to leave it */
+    if (hak__heap_is_unusable(heap)) /* a forked child abandoned it */
         return;
     uint64_t now = hak__os->now_ms();
     uint64_t since = now - hak_load(&hak__upkeep_last_ms, HAK_RELAXED), delay = hak__option(HAK_OPTION_purge_delay);

@@ -1,15 +1,15 @@
-/* The step. One thread at a time does it; others pass on. Takes no lock but the arena's. */
+/* The step: one thread at a time takes it, others skip it. It takes no lock but the arena's. */
 #include "upkeep/step.h"
 
 #include <limits.h>
 
-#include "base/assert.h"
-#include "base/bits.h"
-#include "arena/window.h"
 #include "arena/hugepages.h"
 #include "arena/recycled.h"
 #include "arena/retained.h"
 #include "arena/runs.h"
+#include "arena/window.h"
+#include "base/assert.h"
+#include "base/bits.h"
 #include "cache/cache.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
@@ -21,10 +21,10 @@
 
 enum { BOUNDED_SLABS = 8192, BOUNDED_PURGES = 1024, ASKED_NAPS = 50, AWAITED_TRIES = 5000 };
 
-static _Atomic uint32_t stepping; /* a thread is in a step */
+static _Atomic uint32_t stepping; /* a thread is taking a step */
 _Atomic uint64_t hak__upkeep_last_ms;
 
-/* --- heaps that nobody has locked --------------------------------------------------------------------------------- */
+/* --- unlocked heaps ----------------------------------------------------------------------------------------------- */
 
 static bool has_work(struct hak_heap *heap)
 {
@@ -36,11 +36,10 @@ static bool has_work(struct hak_heap *heap)
         || (state == HAK_HEAP_PARKED && hak_peek(&heap->left) != HAK_LEFT_NOTHING);
 }
 
-/* How a step goes round: by the clock; or for all that there is, first asking for the large blocks that threads have cached, then
- * taking them. */
+/* How a step serves heaps: by the clock; or everything, first asking threads for their cached large blocks, then taking them. */
 enum step_round { ROUND_DUE, ROUND_ALL, ROUND_ALL_WAITED };
 
-/* False: the heap's owner has been asked for large blocks and may still answer. */
+/* False: the heap's owner was asked for large blocks and may still answer. */
 static bool step_serve(struct hak_heap *heap, uint64_t now_ms, enum step_round round)
 {
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
@@ -55,8 +54,7 @@ static bool step_serve(struct hak_heap *heap, uint64_t now_ms, enum step_round r
     return done;
 }
 
-/* Outboxes first, so that what they publish is collected in the same step by heaps with a higher id, and by lower ones in
- * the next. */
+/* Outboxes first: heaps with a higher id collect the published blocks in the same step, those with a lower id in the next. */
 static bool serve_heaps(uint64_t now_ms, enum step_round round)
 {
     bool done = true;
@@ -70,8 +68,8 @@ static bool serve_heaps(uint64_t now_ms, enum step_round round)
     return done;
 }
 
-/* Everything, due or not. The sleep between the rounds is a hundred times what a store takes to become visible to other processors
- * (cache/large_cache.h). */
+/* Serves everything, due or not. The sleep between the rounds is a hundred times what a store takes to become visible to other
+ * processors (cache/large_cache.h). */
 static void serve_all(uint64_t now_ms)
 {
     bool done = serve_heaps(now_ms, ROUND_ALL);
@@ -82,20 +80,20 @@ static void serve_all(uint64_t now_ms)
 
 /* --- huge pages -----------------------------------------------------------------------------------------------------
  *
- * With HAKMEM_THP=auto SuperSlabs are collapsed into huge pages that have been nearly full for a while and are resident nearly whole, so
- * that no page comes to life that nothing uses, and none is collapsed that is about to empty. The background thread alone does it: a
- * collapse copies 2 MiB. */
+ * HAKMEM_THP=auto collapses SuperSlabs into huge pages that have been nearly full for a while and are almost wholly resident, so
+ * that it brings in no unused pages and collapses none that is about to empty. Only the background thread does this: a collapse
+ * copies 2 MiB. */
 
 enum {
-    FULL_MS = 10000, /* how long a SuperSlab has to be nearly full */
+    FULL_MS = 10000, /* how long a SuperSlab must be nearly full */
     UNUSED_MOST = 1, /* slabs: of 32 */
     LOOKS = 256,
-    READS = 16, /* in one walk: SuperSlabs, and those of which the kernel is asked */
+    READS = 16, /* per walk: SuperSlabs read, and those that the kernel is asked about */
 };
 
 static size_t next_look;
 
-/* Nearly full now, and at every look for FULL_MS. A time of 0 is "not full": the clock is not 0 for long. */
+/* Whether it is nearly full now and was at every look for FULL_MS. Time 0 means "not full": the clock soon passes 0. */
 static bool long_full(struct hak_super *super, uint32_t now)
 {
     uint64_t word = hak_load(&super->slabs, HAK_RELAXED);
@@ -122,7 +120,7 @@ void hak__collapse_walk(uint64_t now_ms)
         if (!long_full(at, (uint32_t)now_ms) || hak_load(&at->collapsed, HAK_RELAXED))
             continue;
         reads++;
-        hak_store(&at->full_ms, (uint32_t)now_ms, HAK_RELAXED); /* if it is not collapsed: not to be asked at once again */
+        hak_store(&at->full_ms, (uint32_t)now_ms, HAK_RELAXED); /* if the collapse fails, do not retry at once */
         if (hak__thp_is_dense(super)) {
             hak__thp_collapse(super);
             return;
@@ -139,14 +137,14 @@ static size_t step_purge(uint64_t now_ms, enum hak_upkeep_effort effort)
     uint64_t delay = all ? 0 : hak__option(HAK_OPTION_purge_delay);
     struct hak_idle_work work = { now_ms, all, bounded ? BOUNDED_SLABS : UINT32_MAX, bounded ? BOUNDED_PURGES : UINT32_MAX };
     size_t bytes = hak__idle_walk(&work);
-    /* What the step itself has emptied is newer than the time at which it began. */
+    /* Memory emptied by this step is newer than the time at which it began. */
     bytes += now_ms >= delay ? hak__pool_purge(all ? UINT64_MAX : now_ms - delay) : 0;
     return bytes + hak__arena_purge(now_ms, all);
 }
 
 size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
 {
-    /* acquire, release: a step sees what the one before it has done. */
+    /* acquire, release: a step sees the previous one's work. */
     if (hak_exchange(&stepping, 1, HAK_ACQUIRE) != 0)
         return 0;
     hak_store(&hak__upkeep_last_ms, now_ms, HAK_RELAXED);

@@ -1,7 +1,7 @@
-/* Which heap a thread's plain requests go to. While it is one of one's own, the thread's bins are closed for the reason
- * HAK_CLOSED_REDIRECTED, so every malloc comes to its slow half, which asks that heap (alloc.c); the fast path is what it is.
+/* Default heaps: where a thread's plain requests go. While it is a user heap, the thread's bins are closed for
+ * HAK_CLOSED_REDIRECTED, so every malloc takes its slow half, which asks that heap (alloc.c); the fast path is unchanged.
  *
- * own.standards = threads' heaps with share.standard == own, and 1 if new threads begin with it. A heap with any cannot end. */
+ * own.standards = threads' heaps with share.standard == own, plus 1 if new threads begin with it. A heap with any cannot end. */
 #include "cache/tune.h"
 #include "diag/report.h"
 #include "userheap/userheap.h"
@@ -45,7 +45,7 @@ struct hak_uheap *hak__uheap_set_inherited(struct hak_uheap *own, const char *fu
     return former;
 }
 
-/* The heap that was set may be on its way out: then the thread begins without. */
+/* If the heap that was set is ending, the thread begins without it. */
 void hak__uheap_inherit(struct hak_heap *mine)
 {
     struct hak_uheap *own = hak_load(&hak__uheap_inherited, HAK_ACQUIRE);
@@ -65,7 +65,7 @@ void hak__uheap_inherit(struct hak_heap *mine)
     hak__heap_unlock(mine);
 }
 
-/* Threads that do not exist in the child have no standard heap there. */
+/* Threads missing in the child have no standard heap there. */
 void hak__standards_fork_child(struct hak_heap *mine)
 {
     for (struct hak_uheap *own = hak__uheap_next(NULL); own != NULL; own = hak__uheap_next(own)) {
@@ -73,6 +73,6 @@ void hak__standards_fork_child(struct hak_heap *mine)
         hak_store(&own->standards, my_own + (hak_load(&hak__uheap_inherited, HAK_RELAXED) == own), HAK_RELAXED);
     }
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
-        if (hak__heap_by_id(id) != mine && hak__heap_by_id(id)->share.standard != NULL) /* those given back have no memory */
+        if (hak__heap_by_id(id) != mine && hak__heap_by_id(id)->share.standard != NULL) /* returned heaps have no memory */
             hak__heap_by_id(id)->share.standard = NULL;
 }

@@ -1,4 +1,4 @@
-/* The contents of a heap of one's own: sums over its shares, and a walk over its blocks. */
+/* A user heap's contents: sums over its shares, and a walk over its blocks. */
 #include "cache/cache.h"
 #include "cache/quarantine.h"
 #include "harden/harden.h"
@@ -23,8 +23,8 @@ static void add_share(struct hak_heap_figures *out, struct hak_heap *share)
     out->shares++;
 }
 
-/* Under the heap's lock, so that no share comes or goes; threads that use theirs meanwhile make the figures those of no single
- * moment. */
+/* Holds the heap's lock, so that no share comes or goes; threads that use their shares meanwhile make the figures those of
+ * different moments. */
 void hak__uheap_figures(struct hak_uheap *own, struct hak_heap_figures *out, bool wait)
 {
     *out = (struct hak_heap_figures){
@@ -53,13 +53,13 @@ static size_t visit_usable(const struct hak_span *span, const void *block)
     return hak__hardened_at(hak__slab_of(block)) ? hak__harden_asked(block, span->class, hak__hardened.room[span->class]) : size;
 }
 
-/* How far a visit has come in a share: the slab of the span that it is in, plus one, and the next block there. No lock is held while
- * the program's function runs, which may ask for memory; the block that it is given is in use, so its span stays, and its share. */
+/* A visit's position in a share: the slab of the current span, plus one, and the next block there. The program's function runs
+ * without locks, and may allocate; its block is in use, so span and share stay. */
 struct visit_place {
     uint32_t slab, index;
 };
 
-/* The next block of a share that is neither free nor about to be. */
+/* The share's next block that is neither free nor about to be. */
 static char *next_live(const struct hak_heap *share, struct visit_place *at)
 {
     uint32_t slab = at->slab != 0 ? at->slab : share->share.first_span;
@@ -75,8 +75,8 @@ static char *next_live(const struct hak_heap *share, struct visit_place *at)
     return NULL;
 }
 
-/* Cached blocks go back to the spans first, so that all others are in the program's hands. A share that a fork has found half changed
- * has none: what it has is not known. */
+/* Cached blocks first go back to their spans, so that all remaining ones are the program's. A share that a fork left half
+ * changed yields no blocks: its contents are unknown. */
 static char *next_block(struct hak_heap *share, struct visit_place *at, size_t *size)
 {
     if (!hak__heap_lock(share))

@@ -1,5 +1,5 @@
-/* Huge blocks of heaps of one's own: blocks like any other huge one (huge/huge.h), whose first slab's descriptor names the heap
- * and links it with the others there. The heap's lock covers the list; a block is in it exactly while it is in use. */
+/* Huge blocks of user heaps: ordinary huge blocks (huge/huge.h), whose first slab's descriptor names the heap and links its
+ * list. The heap's lock covers the list; a block is in it exactly while it is in use. */
 #include "base/assert.h"
 #include "diag/report.h"
 #include "huge/huge.h"
@@ -7,7 +7,7 @@
 
 static size_t huge_bytes(const void *p) { return hak__huge_usable(p); }
 
-/* The pages of a run that are mapped for n bytes, as far as one can tell beforehand. */
+/* The run's pages mapped for n bytes, as far as known beforehand. */
 static size_t huge_wanted(size_t n) { return n > PTRDIFF_MAX ? n : hak_align_up(hak_max(n, 1), hak__page_size()); }
 
 static void own_huge_count(struct hak_uheap *own, size_t bytes, bool came)
@@ -16,7 +16,7 @@ static void own_huge_count(struct hak_uheap *own, size_t bytes, bool came)
     hak_fetch_add(&own->huge_count, came ? 1 : (uint64_t)-1, HAK_RELAXED);
 }
 
-/* Own's lock is held, here and below. */
+/* The caller holds own's lock, here and below. */
 static void huge_link(struct hak_uheap *own, const void *p)
 {
     size_t slab = hak__slab_of(p);
@@ -31,7 +31,7 @@ static void huge_unlink(struct hak_uheap *own, size_t slab)
 {
     own_huge_count(own, huge_bytes(hak__slab_start(slab)), false);
     hak__owned_remove(&own->first_huge, slab);
-    hak_owner_store(&hak__spans[slab].account, NULL); /* a free that goes on beside a merge may look */
+    hak_owner_store(&hak__spans[slab].account, NULL); /* a free that races with a merge may read it */
 }
 
 void *hak__uheap_huge_alloc(struct hak_uheap *own, size_t n, size_t align, bool *zero)
@@ -50,8 +50,8 @@ void *hak__uheap_huge_alloc(struct hak_uheap *own, size_t n, size_t align, bool 
     return block;
 }
 
-/* The block leaves the heap, whose account gets its bytes back at once if `give`: without the lock it may have been merged, ended, and begun anew. Of
- * two that free the block at once, the second finds it gone from the list, or its word gone (huge.c). */
+/* Removes the block from the heap; with `give` its account gets the bytes back at once: after the unlock the heap may have been
+ * merged, ended and restarted. Of two racing frees, the second finds the block off the list, or its word gone (huge.c). */
 static void huge_claim(struct hak_uheap *own, void *p, bool give)
 {
     size_t slab = hak__slab_of(p);
@@ -69,7 +69,7 @@ void hak__uheap_huge_free(struct hak_uheap *own, void *p, const char *function)
     hak__huge_free(p, function);
 }
 
-/* The block is in no list while it moves: nobody else may use the heap's end or the block meanwhile. */
+/* The block is in no list while it moves: no other thread may end the heap or use the block meanwhile. */
 void *hak__uheap_huge_resize(struct hak_uheap *own, void *p, size_t n)
 {
     size_t want = huge_wanted(n);
@@ -84,7 +84,7 @@ void *hak__uheap_huge_resize(struct hak_uheap *own, void *p, size_t n)
     size_t after = huge_bytes(q != NULL ? q : p);
     if (after < taken)
         hak__account_give(&own->account, taken - after);
-    else /* it has got some room to grow, which is its own even beyond the limit */
+    else /* room to grow stays the block's, even beyond the limit */
         hak_fetch_add(&own->account.used, after - taken, HAK_RELAXED);
     return q;
 }

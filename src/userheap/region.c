@@ -1,4 +1,4 @@
-/* Heaps in regions: made, attached, locked, ended, and their blocks' way to the program. See region.h. */
+/* Heaps in regions: made, attached, locked, ended, and their blocks. */
 #include "userheap/region.h"
 
 #include <errno.h>
@@ -13,13 +13,13 @@
 
 enum { REGION_VERSION = 1, REGION_PRESSURE_CALLS = 16, REGION_SHIFT_LEAST = 10 };
 
-/* --- which regions this process has ------------------------------------------------------------------------------- */
+/* --- this process's regions --------------------------------------------------------------------------------------- */
 
 hak_rare_data struct hak_region_row hak__region_rows[HAK_REGIONS_MOST];
 static _Atomic uint32_t region_count; /* rows that have ever been used */
 static struct hak_lock regions_lock = HAK_LOCK_INIT(HAK_RANK_OWNS);
 
-/* A heap for which there is no row is found by its handle alone. */
+/* A heap without a row is found only by its handle. */
 static void region_enter_row(const struct hak_region *region)
 {
     hak__lock_acquire(&regions_lock);
@@ -46,14 +46,15 @@ static void region_leave_row(const struct hak_region *region)
     hak__lock_release(&regions_lock);
 }
 
-/* A program may have unmapped a region without a word to us, taken its rights away, or use the addresses for something else; and a
- * child has no page where the parent has said MADV_DONTFORK. */
+/* The program may have unmapped a region, revoked access to it or reused its addresses without telling the library; and a child
+ * lacks pages that the parent marked MADV_DONTFORK. */
 static bool region_is_there(const struct hak_region *region)
 {
     return hak__os_readable((uintptr_t)region) != EFAULT && hak__is_region(region);
 }
 
-/* Of two, one lies in a block of the other, or is no longer there. */
+/* Of two overlapping regions, the one that counts: the inner one, which lies in a block of the other, or the one that still
+ * exists. */
 static struct hak_region *region_inner(struct hak_region *one, struct hak_region *other)
 {
     if (one == NULL)
@@ -76,7 +77,7 @@ struct hak_region *hak__region_of(const void *p)
     return found;
 }
 
-/* 0: there is no row for it. */
+/* 0: it has no row. */
 static uint64_t region_serial(const struct hak_region *region)
 {
     for (uint32_t i = 0; i < hak_load(&region_count, HAK_ACQUIRE); i++)
@@ -86,7 +87,8 @@ static uint64_t region_serial(const struct hak_region *region)
     return 0;
 }
 
-/* A child has memory of its own where the parent's region was, unless that is shared: then its lock is somebody's. */
+/* A child has private memory where the parent's region was, unless the region is shared: then the lock may belong to a living
+ * process. */
 void hak__region_fork_child(void)
 {
     hak__lock_fork_child(&regions_lock);
@@ -96,7 +98,7 @@ void hak__region_fork_child(void)
         if (hak_load(&hak__region_rows[i].size, HAK_RELAXED) == 0)
             continue;
         if (!region_is_there(region))
-            hak_store(&hak__region_rows[i].size, 0, HAK_RELAXED); /* a child has one thread: nothing to order */
+            hak_store(&hak__region_rows[i].size, 0, HAK_RELAXED); /* a child has one thread, so nothing needs ordering */
         else if ((region->flags & HAK_HEAP_SHARED) == 0)
             hak__robust_orphan(&region->lock);
     }
@@ -104,8 +106,8 @@ void hak__region_fork_child(void)
 
 /* --- the lock ----------------------------------------------------------------------------------------------------- */
 
-/* A thread's knowledge of itself for the lock is kept in its heap; a thread without one finds it out in `here` each time. The lock may
- * be one that a fork has left behind. */
+/* A thread keeps its identity for the lock in its heap; a thread without one determines it in `here` each time. A fork may have
+ * left the lock behind. */
 static struct hak_robust_thread *region_me(struct hak_robust_thread *here)
 {
     hak__fork_check();
@@ -131,7 +133,7 @@ static void region_lock(struct hak_region *region, struct hak_robust_thread *me,
 
 /* --- beginning ---------------------------------------------------------------------------------------------------- */
 
-/* Small regions have small units, so that a slab is a small part of them. */
+/* Small regions have small units, so that a slab is a small part of one. */
 static uint32_t unit_shift_for(size_t size)
 {
     return size <= (size_t)1 << 20 ? REGION_SHIFT_LEAST : size <= (size_t)64 << 20 ? 12 : size <= (size_t)4 << 30 ? 14 : 16;
@@ -147,7 +149,7 @@ static size_t region_parts_end(struct hak_region *region)
     return region->first + ((size_t)region->units << region->unit_shift);
 }
 
-/* As many units as fit. */
+/* Lays out as many units as fit. */
 static void region_lay_out(struct hak_region *region)
 {
     size_t each = hak__region_unit_bytes(region) + sizeof region->unit[0] + ((size_t)1 << (region->unit_shift - 7));
@@ -180,7 +182,7 @@ int hak__region_new(const struct hak_heap_options *options, struct hak_region **
     if ((options->flags & HAK_HEAP_HARDENED) != 0)
         return ENOTSUP;
     struct hak_region *region = (struct hak_region *)hak_align_up(start, HAK_REGION_ALIGN);
-    region_leave_row(region); /* of a heap that was here before */
+    region_leave_row(region); /* of a previous heap here */
     memset(region, 0, sizeof *region);
     region->size = end - (uintptr_t)region;
     region->unit_shift = unit_shift_for(region->size);
@@ -224,7 +226,7 @@ void hak__region_reset(struct hak_region *region, const char *function)
 {
     struct hak_robust_thread here, *me = region_me(&here);
     region_lock(region, me, function);
-    hak_store(&region->frontier, 0, HAK_RELEASE); /* as in hak__run_set; what follows from it is made anew */
+    hak_store(&region->frontier, 0, HAK_RELEASE); /* as in hak__run_set; the repair rebuilds what follows from it */
     hak__region_repair(region);
     region_unlock(region, me);
 }
@@ -247,7 +249,7 @@ void *hak__region_alloc(struct hak_region *region, size_t align, size_t n, const
     }
 }
 
-/* The lock is held, and let go before the report. */
+/* Caller holds the lock; releases it before the report. */
 static hak_noreturn hak_cold void region_misuse(struct hak_region *region, struct hak_robust_thread *me, const void *p,
                                                 const struct hak_region_block *block, const char *function, bool freeing)
 {
@@ -260,7 +262,7 @@ static hak_noreturn hak_cold void region_misuse(struct hak_region *region, struc
     hak__misuse_invalid(function, p, block->why_not);
 }
 
-/* Locks the region of a block; ends the program unless p is the start of one. */
+/* Locks the block's region; ends the program unless p is the start of a block. */
 static struct hak_region_block region_lock_block(struct hak_region *region, struct hak_robust_thread *me, const void *p,
                                                  const char *function, bool freeing)
 {
@@ -349,7 +351,7 @@ void hak__region_figures(struct hak_region *region, struct hak_heap_figures *out
     region_unlock(region, me);
 }
 
-/* The region of the first row from *i on that has one, and *i is behind it; NULL: there is none. */
+/* The region of the first used row from *i on, and advances *i past it; NULL: none is left. */
 static struct hak_region *region_from(uint32_t *i)
 {
     while (*i < hak_load(&region_count, HAK_ACQUIRE)) {

@@ -1,17 +1,17 @@
-/* Heaps in memory that the caller brings. Everything of such a heap lies in its region, and says where something is by numbers of
- * units, so the region may be mapped at several addresses; no call to the system is made for its memory. Called by src/entry/heap_api.c.
+/* Heaps in memory that the caller provides. Everything of such a heap lies in its region and locates things by unit numbers, so the
+ * region may be mapped at several addresses; the heap makes no system calls for memory. Called by src/entry/heap_api.c.
  *
  *   header | a hak_region_unit per unit | a bit per unit: a run begins there | bits of blocks | units ...
  *   ^ the handle                                                                              ^ first
  *
- * The units before `frontier` are a chain of runs: free ones, slabs of blocks of one size class, single large blocks. What comes
- * after has never been touched, so a large region costs nothing before it is used.
+ * The units before `frontier` are a chain of runs: free runs, slabs of blocks of one size class, single large blocks. Units after
+ * it have never been touched, so a large region costs nothing before it is used.
  *
  * A slab's bits, a word per 64 blocks, say which blocks are allocated. They lie where the bits of the slab's first units are.
  *
- * One lock guards all (os/robust.h). Its holder may die at any point: each change takes effect by one store, of a run's state, the
- * frontier, or a word of bits, before and after which the chain is whole. Whatever else there is follows from these
- * (region_repair.c), and the next holder makes it anew.
+ * One lock guards everything (os/robust.h). Its holder may die at any point: each change takes effect by one store, of a run's
+ * state, the frontier or a word of bits, and the chain is whole before and after it. All other state follows from these, and the
+ * next holder rebuilds it (region_repair.c).
  *
  * Invariants, checked by hak__region_is_valid:
  *   1. the runs' units add up to `frontier`; no two free runs are neighbours, and none ends at the frontier
@@ -27,25 +27,25 @@
 
 #define HAK_REGION_LEAST ((size_t)64 << 10)
 #define HAK_REGION_ALIGN 64u                     /* of the handle */
-#define HAK_REGION_ALIVE 0x6b61686e776f0003ull   /* the handle's first word; HAK_OWN_GONE (userheap.h) when it has ended */
-#define HAK_REGION_PAGE ((size_t)4 << 10)        /* what every mapping of a shared region is a multiple of */
+#define HAK_REGION_ALIVE 0x6b61686e776f0003ull   /* the handle's first word; HAK_OWN_GONE (userheap.h) after the end */
+#define HAK_REGION_PAGE ((size_t)4 << 10)        /* every mapping of a shared region is a multiple of this */
 
 enum { HAK_REGION_BINS = 128, HAK_REGION_SLAB_UNITS = 16, HAK_REGION_NAME = 48 };
 
 enum hak_region_kind { HAK_RUN_NONE, HAK_RUN_FREE, HAK_RUN_SLAB, HAK_RUN_LARGE };
 
-/* The first unit of a run says what it is. Links are numbers of units plus one; 0: none. */
+/* A run's first unit describes it. Links are unit numbers plus one; 0: none. */
 struct hak_region_unit {
     _Atomic uint64_t state; /* units << 16 | class << 8 | enum hak_region_kind */
-    uint32_t next, prev; /* of a free run: in its bin; of a slab with free blocks: in its class's list */
-    uint32_t free; /* of a slab: its free blocks */
-    uint32_t before; /* of a free run's last unit: the run's units; of a slab's first: no free block in words before it */
+    uint32_t next, prev; /* a free run's: in its bin; a slab's with free blocks: in its class's list */
+    uint32_t free; /* a slab's free blocks */
+    uint32_t before; /* a free run's last unit: the run's units; a slab's first: no free block in the words before it */
 };
 
 struct hak_region_class {
     uint32_t first; /* slabs with free blocks */
     uint16_t blocks; /* in a slab */
-    uint16_t units; /* of a slab; 0: there are none, its blocks are large */
+    uint16_t units; /* of a slab; 0: no slabs, the class's blocks are large */
 };
 
 struct hak_region {
@@ -62,7 +62,7 @@ struct hak_region {
     struct hak_region_class classes[HAK_CLASSES];
     hak_heap_pressure *pressure;
     void *argument;
-    /* Written under the lock, read by statistics without it. */
+    /* Written under the lock; statistics read them without. */
     _Atomic uint64_t limit; /* bytes of units; UINT64_MAX: none */
     hak_counter refused, peak_bytes;
     hak_counter slab_units, large_units, large_count, live_blocks, live_bytes;
@@ -83,7 +83,7 @@ hak_inline uint64_t hak__run_at(const struct hak_region *region, uint32_t unit)
 {
     return hak_load(&region->unit[unit].state, HAK_RELAXED);
 }
-/* release: a process that dies has made its stores in this order, as the one that repairs the heap sees them. */
+/* release: if the process dies, the repairing one sees its stores in this order. */
 hak_inline void hak__run_set(struct hak_region *region, uint32_t unit, uint64_t state)
 {
     hak_store(&region->unit[unit].state, state, HAK_RELEASE);
@@ -103,7 +103,7 @@ hak_inline _Atomic uint64_t *hak__region_bits(const struct hak_region *region, u
     size_t words_shift = region->unit_shift - 10; /* a bit for each 16 bytes */
     return (_Atomic uint64_t *)((char *)(uintptr_t)region + region->bits) + ((size_t)unit << words_shift);
 }
-/* A run joins or leaves a list that begins at *first: a bin's, or a class's. */
+/* Adds a run to, or removes it from, the list that begins at *first: a bin's or a class's. */
 hak_inline void hak__run_link(struct hak_region *region, uint32_t *first, uint32_t unit)
 {
     region->unit[unit].prev = 0;
@@ -123,15 +123,15 @@ hak_inline void hak__run_unlink(struct hak_region *region, uint32_t *first, uint
 uint32_t hak__region_bin(uint32_t units);
 void hak__region_bin_add(struct hak_region *region, uint32_t unit, uint32_t units);
 
-/* The unit at which the run begins that covers this one; looks back `most` units at most. UINT32_MAX: none found. */
+/* The first unit of the run that covers `unit`; looks back at most `most` units. UINT32_MAX: not found. */
 uint32_t hak__run_start(const struct hak_region *region, uint32_t unit, uint32_t most);
 void hak__run_begins(struct hak_region *region, uint32_t unit, bool begins);
-void hak__run_know(struct hak_region *region, uint32_t units); /* `begins` is set up to there */
+void hak__run_know(struct hak_region *region, uint32_t units); /* `begins` becomes valid up to there */
 
-/* Takes a run whose start is a multiple of `align`, and makes it a large block. UINT32_MAX: there is none. */
+/* Takes a run whose start is a multiple of `align` as a large block. UINT32_MAX: there is none. */
 uint32_t hak__run_take(struct hak_region *region, uint32_t units, size_t align);
 void hak__run_give(struct hak_region *region, uint32_t unit);
-/* Makes a large run longer or shorter where it is; false: what follows is not free. */
+/* Grows or shrinks a large run in place; false: what follows is not free. */
 bool hak__run_resize(struct hak_region *region, uint32_t unit, uint32_t units);
 
 /* --- blocks (region_blocks.c); the lock is held ------------------------------------------------------------------- */
@@ -139,30 +139,30 @@ bool hak__run_resize(struct hak_region *region, uint32_t unit, uint32_t units);
 void hak__region_plan_slabs(struct hak_region *region);
 void *hak__region_take(struct hak_region *region, size_t align, size_t n);
 
-/* The answer to whether a block begins at p: why_not is NULL if so. */
+/* The result of looking for a block at p: why_not is NULL if one begins there. */
 struct hak_region_block {
     uint32_t unit, index, class; /* class: HAK_CLASSES for a large one */
     size_t size;
     const char *why_not;
-    bool freed; /* a block of a slab that is free */
+    bool freed; /* a free block of a slab */
 };
 struct hak_region_block hak__region_find(const struct hak_region *region, const void *p);
 void hak__region_give(struct hak_region *region, const struct hak_region_block *block);
 bool hak__region_resize(struct hak_region *region, const struct hak_region_block *block, size_t n);
 int hak__region_visit_blocks(struct hak_region *region, hak_heap_visitor *visit, void *argument);
 uint32_t hak__region_slab_words(const struct hak_region_class *class);
-hak_inline uint64_t hak__region_no_blocks(const struct hak_region_class *class) /* in the last word: bits beyond the last block */
+hak_inline uint64_t hak__region_no_blocks(const struct hak_region_class *class) /* the last word's bits beyond the last block */
 {
     return class->blocks % 64 == 0 ? 0 : ~hak_ones64(class->blocks % 64);
 }
 
 /* --- repair (region_repair.c); the lock is held ------------------------------------------------------------------- */
 
-/* Makes anew what follows from the chain and the bits. False: the chain is broken. */
+/* Rebuilds what follows from the chain and the bits. False: the chain is broken. */
 hak_cold bool hak__region_repair(struct hak_region *region);
 hak_cold bool hak__region_is_valid(const struct hak_region *region);
 
-/* --- which regions this process has (region.c) ------------------------------------------------------------------- */
+/* --- this process's regions (region.c) --------------------------------------------------------------------------- */
 
 /* size == 0: the row is free. Rows change under a lock; readers take none and read the size twice. */
 struct hak_region_row {
@@ -187,7 +187,7 @@ void hak__region_detach(struct hak_region *region);
 void hak__region_destroy(struct hak_region *region, const char *function);
 void hak__region_reset(struct hak_region *region, const char *function);
 
-/* NULL: there is no room, and its callback does not help. */
+/* NULL: there is no room, and the heap's callback does not help. */
 void *hak__region_alloc(struct hak_region *region, size_t align, size_t n, const char *function);
 void hak__region_end(struct hak_region *region, void *p, const char *function);
 void *hak__region_realloc(struct hak_region *region, void *p, size_t n, const char *function);
@@ -195,16 +195,16 @@ size_t hak__region_usable(struct hak_region *region, const void *p, const char *
 void hak__region_set_limit(struct hak_region *region, size_t limit, const char *function);
 void hak__region_figures(struct hak_region *region, struct hak_heap_figures *out, const char *function);
 
-/* The heaps that this process has made or attached, one after another: from row *i on. Without a lock: the figures may be those of
- * no single moment. False: that was the last. */
+/* Iterates from row *i on over the heaps that this process made or attached. Takes no lock: figures may be of different moments.
+ * False: there are no more. */
 bool hak__region_next_figures(uint32_t *i, struct hak_heap_figures *out);
 
-/* One after another, those of the rows; NULL is before the first and after the last. */
+/* Iterates over the rows' heaps; NULL stands before the first and after the last. */
 struct hak_region *hak__region_after(const struct hak_region *region);
 
-/* Whether a block of the heap begins at p. */
+/* Whether one of the heap's blocks begins at p. */
 bool hak__region_has(struct hak_region *region, const void *p, const char *function);
 
-/* The heap made or attached in this process in whose region p lies; NULL: none. */
+/* The heap made or attached by this process whose region contains p; NULL: none. */
 struct hak_region *hak__region_of(const void *p);
 hak_cold void hak__region_fork_child(void);

@@ -1,4 +1,4 @@
-/* The blocks of a region: small ones in slabs by the library's size classes, others in runs of their own. See region.h. */
+/* A region's blocks: small ones in slabs by the library's size classes, others as single runs. */
 #include "userheap/region.h"
 
 enum { SLAB_BLOCKS_LEAST = 4 };
@@ -52,7 +52,7 @@ static void region_slab_end(struct hak_region *region, uint32_t class, uint32_t 
     hak__run_give(region, unit);
 }
 
-/* A slab without blocks stays while it is alone in its class's list. Whether there was one. */
+/* Ends the class's empty slab, which stays otherwise as long as it is alone in the list; returns whether there was one. */
 static bool region_end_empty_slab(struct hak_region *region, uint32_t class)
 {
     uint32_t first = region->classes[class].first;
@@ -133,8 +133,8 @@ static void *region_large_take(struct hak_region *region, size_t align, size_t n
     return hak__region_unit_start(region, unit);
 }
 
-/* The smallest class that has slabs and whose blocks are aligned; HAK_CLASSES: none. Units lie at multiples of their own size and
- * of a page's, whichever is less. */
+/* The smallest class with slabs whose blocks have the alignment; HAK_CLASSES: none. Units are aligned to the lesser of their own
+ * size and a page. */
 static uint32_t region_class_for(const struct hak_region *region, size_t align, size_t n)
 {
     if (n > HAK_MID_MAX || align > hak_min(hak__region_unit_bytes(region), HAK_REGION_PAGE))
@@ -155,7 +155,7 @@ void *hak__region_take(struct hak_region *region, size_t align, size_t n)
         if (hak_likely(unit != UINT32_MAX))
             return region_slab_take(region, class, unit);
     }
-    block = region_large_take(region, align, n); /* where there is no room for a slab, for one block there may be */
+    block = region_large_take(region, align, n); /* room for one block may exist where none does for a slab */
     hak_count(&region->refused, block == NULL);
     return block;
 }
@@ -181,7 +181,7 @@ static void region_find_in_slab(const struct hak_region *region, uint32_t unit, 
         out->why_not = "this block is free";
 }
 
-/* Only who is about to end the program looks back further than a slab is long. */
+/* Scan back more than one slab only before aborting. */
 static const char *region_why_none(const struct hak_region *region, uint32_t unit)
 {
     uint32_t start = hak__run_start(region, unit, region->units);
@@ -250,7 +250,7 @@ void hak__region_give(struct hak_region *region, const struct hak_region_block *
 
 /* --- resizing ----------------------------------------------------------------------------------------------------- */
 
-/* A large block becomes as long as it should be, if what follows allows it. */
+/* Resizes a large block in place, if what follows allows it. */
 static bool region_large_resize(struct hak_region *region, const struct hak_region_block *block, size_t n)
 {
     size_t have = block->size >> region->unit_shift, units = hak_div_up(n, hak__region_unit_bytes(region));

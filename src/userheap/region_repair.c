@@ -1,8 +1,8 @@
-/* A region whose holder of the lock has died: what follows from the chain of runs and the bits of slabs is made anew. A run that was
- * to become a block's, or a block's bit that was set for a request that nobody has got an answer to, stays taken. See region.h. */
+/* Repairs a region whose lock's holder has died: rebuilds all that follows from the chain of runs and the slabs' bits. A run or
+ * a block's bit taken for a request that never returned stays taken. */
 #include "userheap/region.h"
 
-/* The state may be that of a run at the unit. */
+/* Whether a run at the unit may have this state. */
 static bool region_state_is_valid(const struct hak_region *region, uint32_t unit, uint64_t state, uint32_t end)
 {
     uint32_t units = hak__run_units(state), class = hak__run_class(state);
@@ -32,7 +32,7 @@ static uint32_t region_slab_free_blocks(const struct hak_region *region, uint32_
     return of->blocks - (taken - hak_popcount64(hak__region_no_blocks(of)));
 }
 
-/* --- making anew -------------------------------------------------------------------------------------------------- */
+/* --- rebuilding --------------------------------------------------------------------------------------------------- */
 
 static void region_forget_all(struct hak_region *region)
 {
@@ -51,7 +51,7 @@ static void region_forget_all(struct hak_region *region)
         hak_store(all[i], 0, HAK_RELAXED);
 }
 
-/* One without blocks ends: others of its class may come. */
+/* Ends a slab without blocks: others of its class may follow. */
 static void region_repair_slab(struct hak_region *region, uint32_t unit, uint32_t class)
 {
     const struct hak_region_class *of = &region->classes[class];
@@ -77,7 +77,7 @@ static void region_repair_large(struct hak_region *region, uint32_t units)
     hak_count(&region->live_bytes, (uint64_t)units << region->unit_shift);
 }
 
-/* Joins the free runs that begin with the one at the unit, and lists them. What ends at the frontier goes behind it. */
+/* Joins the free runs that begin at the unit, and lists them. A run that ends at the frontier goes behind it. */
 static void region_repair_free(struct hak_region *region, uint32_t unit, uint32_t units)
 {
     hak__run_set(region, unit, hak__run_state(HAK_RUN_FREE, 0, units));
@@ -159,7 +159,7 @@ static bool region_free_is_valid(const struct hak_region *region, uint32_t unit,
         && (region->bins_used[bin / 64] >> bin % 64 & 1) != 0 && region_is_linked(region, unit, region->bins[bin]);
 }
 
-/* Just the run's first unit says that one begins there. */
+/* Only the run's first unit is marked as a beginning. */
 static bool region_begins_are_valid(const struct hak_region *region, uint32_t unit, uint32_t units)
 {
     return hak__run_start(region, unit + units - 1, region->units) == unit;

@@ -1,7 +1,8 @@
-/* Runs of units in a region: taken from bins by length, split, joined with their free neighbours. See region.h.
+/* Runs of units in a region: taken from bins by length, split, joined with free neighbours.
  *
- * A bin has the free runs of a length, or of a quarter of a doubling from 8 units on. A request looks first where every run is long
- * enough, then at some of the bin in which some are, then behind the frontier: each takes bounded time. */
+ * A bin holds the free runs of one length, or from 8 units on of a quarter of a doubling. A request first searches bins where
+ * every run is long enough, then a few runs of the bin where some are, then goes behind the frontier: each step takes bounded
+ * time. */
 #include "userheap/region.h"
 
 enum { RUN_TRIES = 64 };
@@ -68,7 +69,7 @@ static void region_bin_remove(struct hak_region *region, uint32_t unit, uint32_t
         region->bins_used[bin / 64] &= ~(1ull << bin % 64);
 }
 
-/* The first bin from this one on that has a run, or HAK_REGION_BINS. */
+/* The first nonempty bin from this one on, or HAK_REGION_BINS. */
 static uint32_t region_bin_used_from(const struct hak_region *region, uint32_t bin)
 {
     for (uint32_t word = bin / 64; word < HAK_REGION_BINS / 64; word++, bin = word * 64) {
@@ -81,7 +82,7 @@ static uint32_t region_bin_used_from(const struct hak_region *region, uint32_t b
 
 /* --- taking ------------------------------------------------------------------------------------------------------- */
 
-/* The units to leave out so that what begins after them is aligned; UINT32_MAX: no unit is. */
+/* Units to skip so that the next is aligned; UINT32_MAX: none is. */
 static uint32_t region_units_to(const struct hak_region *region, uint32_t unit, size_t align)
 {
     uintptr_t start = (uintptr_t)hak__region_unit_start(region, unit);
@@ -108,7 +109,7 @@ static uint32_t region_bin_search(const struct hak_region *region, uint32_t bin,
     return UINT32_MAX;
 }
 
-/* A free run in which there is room for the aligned one. */
+/* A free run with room for the aligned one. */
 static uint32_t region_run_search(const struct hak_region *region, uint32_t units, size_t align)
 {
     for (uint32_t bin = hak__region_bin(units); (bin = region_bin_used_from(region, bin)) < HAK_REGION_BINS; bin++) {
@@ -125,7 +126,7 @@ static void region_run_put_free(struct hak_region *region, uint32_t unit, uint32
     hak__region_bin_add(region, unit, units);
 }
 
-/* Takes units [unit + skip, + units) out of a free run of `have`. The last store makes the chain what it is to be. */
+/* Takes units [unit + skip, + units) out of a free run of `have`. The last store completes the chain. */
 static void region_run_carve(struct hak_region *region, uint32_t unit, uint32_t have, uint32_t skip, uint32_t units, uint64_t state)
 {
     uint32_t rest = have - skip - units, start = unit + skip;
@@ -142,7 +143,7 @@ static void region_run_carve(struct hak_region *region, uint32_t unit, uint32_t 
     }
 }
 
-/* Behind the frontier. */
+/* Extends the frontier. */
 static uint32_t region_run_extend(struct hak_region *region, uint32_t units, size_t align, uint64_t state)
 {
     uint32_t unit = hak_load(&region->frontier, HAK_RELAXED), skip = region_units_to(region, unit, align);
@@ -178,8 +179,8 @@ static bool region_run_is_free(const struct hak_region *region, uint32_t unit)
     return hak__run_kind(hak__run_at(region, unit)) == HAK_RUN_FREE;
 }
 
-/* The units of the free run that ends where this one begins, or 0. What its last unit says is true if a free run of just so many
- * units begins there. */
+/* The length of the free run that ends where this one begins, or 0. Its last unit's claim holds only if a free run of that
+ * length begins there. */
 static uint32_t region_run_free_before(const struct hak_region *region, uint32_t unit)
 {
     if (unit == 0)
@@ -196,7 +197,7 @@ static uint32_t region_run_free_after(const struct hak_region *region, uint32_t 
     return inside && region_run_is_free(region, unit) ? hak__run_units(hak__run_at(region, unit)) : 0;
 }
 
-/* Takes a free run out of all lists, so that the one before it can have its units. */
+/* Removes a free run from all lists, so that the one before it can absorb its units. */
 static void region_run_absorb(struct hak_region *region, uint32_t unit, uint32_t units)
 {
     if (units == 0)
@@ -248,7 +249,7 @@ bool hak__run_resize(struct hak_region *region, uint32_t unit, uint32_t units)
     uint64_t state = hak__run_state(HAK_RUN_LARGE, 0, units);
     if (end == frontier && more <= region->units - frontier) {
         hak__run_know(region, end + more);
-        /* Behind the frontier it is a run of its own for a moment, or none. */
+        /* Behind the frontier the run is separate for a moment, or does not exist. */
         hak__run_set(region, end, hak__run_state(HAK_RUN_FREE, 0, more));
         hak_store(&region->frontier, end + more, HAK_RELEASE);
         hak__run_set(region, unit, state);

@@ -1,4 +1,4 @@
-/* The shares of user heaps: which thread has each, and how they end. See userheap.h. */
+/* The shares of user heaps: which thread holds each, and how they end. */
 #include <string.h>
 
 #include "arena/arena.h"
@@ -12,12 +12,12 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "heap/spans.h"
-#include "userheap/userheap.h"
 #include "span/hardened.h"
 #include "span/pool.h"
 #include "span/shield.h"
+#include "userheap/userheap.h"
 
-/* Shares of no heap and no thread wait for the next one. The first goes on with the counters of those that are given back. */
+/* Shares without heap and thread wait for the next one. The first takes over the counters of those that are given back. */
 enum { SPARE_MOST = 16 };
 static struct hak_lock spare_lock = HAK_LOCK_INIT(HAK_RANK_SPARE);
 static struct hak_heap *spare_shares;
@@ -25,7 +25,7 @@ static uint32_t spare_count;
 
 /* --- a share begins ---------------------------------------------------------------------------------------------------- */
 
-/* The spare lock is held, here and below. */
+/* The caller holds the spare lock, here and below. */
 static void spare_push(struct hak_heap *share)
 {
     share->share.next = spare_shares;
@@ -43,7 +43,7 @@ static struct hak_heap *spare_pop(void)
     return share;
 }
 
-/* Locks two of them, which others enter only for a moment; false: one is not to be had now. */
+/* Locks two spare shares, which other threads lock only for a moment; false: one is unavailable now. */
 static bool spare_lock_both(struct hak_heap *one, struct hak_heap *other)
 {
     if (!hak__heap_try_lock(one, HAK_OWNER))
@@ -100,8 +100,8 @@ bool hak__shares_spare_id(void)
     return gone;
 }
 
-/* It takes no part in what threads' heaps do for one another: no blocks of common heaps, no place among the parked ones. Locked, so that
- * no child takes it for a thread's. */
+/* The share takes no part in what threads' heaps do for each other: no common blocks, no parking. Locked, so that no child takes
+ * it for a thread's heap. */
 static struct hak_heap *share_new(void)
 {
     struct hak_heap *share = hak__heap_new();
@@ -130,7 +130,7 @@ static bool share_is_of(struct hak_heap *share, const struct hak_uheap *own)
     return hak_peek(&share->own) == own && !hak__heap_is_unusable(share);
 }
 
-/* The thread's share of that heap, or with NULL one whose heap has ended, taken out of its list; NULL: there is none. */
+/* The thread's share of that heap, or with NULL one whose heap has ended, removed from its list; NULL: there is none. */
 static struct hak_heap *share_take_out(struct hak_heap *mine, const struct hak_uheap *own)
 {
     for (struct hak_heap **link = &mine->share.attached; *link != NULL; link = &(*link)->share.attached) {
@@ -152,7 +152,7 @@ static void share_put_first(struct hak_heap *mine, struct hak_heap *share)
 
 /* --- bins -------------------------------------------------------------------------------------------------------------- */
 
-/* Empties the bins of a share: what they have are no blocks any more. */
+/* Empties a share's bins: their entries are no blocks any more. */
 static void share_forget_bins(struct hak_heap *share)
 {
     for (uint32_t class = 0; class < HAK_CLASSES; class++) {
@@ -169,7 +169,7 @@ static void share_forget_bins(struct hak_heap *share)
 
 /* --- coming and going ---------------------------------------------------------------------------------------------------- */
 
-/* An idle one of the heap's, whose lock is held. */
+/* An idle share of the heap, whose lock the caller holds. */
 static struct hak_heap *share_idle(struct hak_uheap *own)
 {
     for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next)
@@ -178,7 +178,8 @@ static struct hak_heap *share_idle(struct hak_uheap *own)
     return NULL;
 }
 
-/* The bins of a share whose heap has ended: what they hold is nothing, or after a merge the process's. Its lock is held. */
+/* Clears the bins of a share whose heap has ended: they hold nothing valid, or after a merge the process's blocks. Caller holds
+ * the share's lock. */
 static void share_clear_bins(struct hak_heap *share)
 {
     if (share->share.merged)
@@ -187,7 +188,7 @@ static void share_clear_bins(struct hak_heap *share)
     share_forget_bins(share);
 }
 
-/* The share joins the heap, whose lock is held. False: a child has had to give the share up. */
+/* Adds the share to the heap, whose lock the caller holds. False: a forked child had to abandon the share. */
 static bool share_join(struct hak_uheap *own, struct hak_heap *share)
 {
     if (!hak__heap_lock(share))
@@ -217,7 +218,7 @@ static struct hak_heap *share_obtain(struct hak_heap *mine, struct hak_uheap *ow
     return share;
 }
 
-/* Its thread lets go of the share. */
+/* The thread gives up the share. */
 static void share_empty(struct hak_heap *share, bool lives)
 {
     if (!hak__heap_lock(share))
@@ -232,7 +233,7 @@ static void share_empty(struct hak_heap *share, bool lives)
     hak__heap_unlock(share);
 }
 
-/* Empties the share and leaves it to its heap, which may end at the same time. Its thread's list has it no more. */
+/* Empties the share, which is off its thread's list, and leaves it to its heap, which may be ending. */
 static void share_detach(struct hak_heap *mine, struct hak_heap *share)
 {
     struct hak_uheap *own = hak_peek(&share->own);
@@ -249,7 +250,7 @@ static void share_detach(struct hak_heap *mine, struct hak_heap *share)
         hak__share_retire(share);
 }
 
-/* The thread keeps those that it used last. */
+/* The thread keeps its most recently used shares. */
 static void share_leave_oldest(struct hak_heap *mine)
 {
     struct hak_heap **link = &mine->share.attached;
@@ -338,7 +339,7 @@ void hak__uheap_squeeze(struct hak_uheap *own)
 
 /* --- ends ---------------------------------------------------------------------------------------------------------------- */
 
-/* Says of a slab's addresses, until they are used again, why nothing is there. */
+/* Marks a destroyed slab, so that reports can explain its addresses until they are reused. */
 static void share_note_destroyed(struct hak_span *span)
 {
     for (uint32_t i = 0; i < span->slabs && (i == 0 || span->blocks != 1); i++)
@@ -361,14 +362,14 @@ static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span,
         share_note_destroyed(span);
     if (bitmaps != NULL)
         hak__bitmaps_give(share, bitmaps, bytes);
-    if (!usable) /* the slabs stay claimed, and nobody's */
+    if (!usable) /* the slabs stay claimed, without an owner */
         return;
     if (purge && !bare)
         hak__arena_purge_range(hak__slab_start(slab), whole);
     hak__pool_give(slab, slabs);
 }
 
-/* As if no block had been handed out; its pages stay, with what they hold. */
+/* Makes all blocks unused again; the span's pages keep their contents. */
 static void share_rewind_span(struct hak_heap *share, struct hak_span *span)
 {
     size_t half = span->words * sizeof(uint64_t);
@@ -385,7 +386,7 @@ static void share_rewind_span(struct hak_heap *share, struct hak_span *span)
     hak__heap_list(share, span);
 }
 
-/* A block of a bin, a quarantine or the program: none of them is one any more. */
+/* Forgets all blocks, in bins, in quarantine and in the program's hands. */
 static void share_forget_blocks(struct hak_heap *share)
 {
     share_forget_bins(share);
@@ -406,7 +407,7 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
     if (hak_unlikely(share->quarantine != NULL))
         hak__quarantine_flush(share, "free");
     hak__assigned_let_go(share);
-    slab = share->share.first_span; /* what left the quarantine may have ended some */
+    slab = share->share.first_span; /* blocks leaving the quarantine may have ended some */
     share->share.first_span = 0;
     share_forget_blocks(share);
     while (slab != 0) {
@@ -431,7 +432,7 @@ void hak__shares_fork_child(void) { hak__lock_fork_child(&spare_lock); }
 
 /* --- merging ----------------------------------------------------------------------------------------------------------------- */
 
-/* From the moment at which the map names the new owner, any thread may end a single-block span: that comes last. */
+/* Once the map names the new owner, any thread may end a single-block span, so that comes last. */
 static void share_move_span(struct hak_heap *from, struct hak_heap *to, struct hak_span *span)
 {
     uint32_t class = span->class, blocks = hak__span_allocated(span);
@@ -454,8 +455,8 @@ static void share_move_span(struct hak_heap *from, struct hak_heap *to, struct h
         hak__heap_list(to, span);
 }
 
-/* Another thread has the share and may push what it frees into an open bin at any time, without the lock. Those bins keep what they
- * have, as another heap's blocks, until their thread lets go of them. The bins behind a closed one are used under the lock. */
+/* Another thread holds the share and may push to an open bin at any time, without the lock. Such bins keep their blocks as
+ * another heap's until the thread gives them up. The bins behind closed ones are used under the lock. */
 static void share_flush_closed(struct hak_heap *share)
 {
     if (hak_unlikely(share->quarantine != NULL))
@@ -464,7 +465,7 @@ static void share_flush_closed(struct hak_heap *share)
         if (share->closed_reasons[class] != 0)
             hak__cache_drain(share, class, UINT32_MAX, "free");
         else
-            share->foreign[class] = true; /* before a block in it can be */
+            share->foreign[class] = true; /* before a block can be in it */
     }
     hak__large_cache_flush(share);
     hak__outbox_flush(share, "free");

@@ -1,4 +1,4 @@
-/* The life of user heaps: made, validated, emptied, merged, destroyed. See userheap.h. */
+/* The life of user heaps: made, validated, emptied, merged, destroyed. */
 #include "userheap/userheap.h"
 
 #include <string.h>
@@ -11,12 +11,12 @@ _Atomic bool hak__uheap_any;
 
 static struct hak_lock owns_lock = HAK_LOCK_INIT(HAK_RANK_OWNS);
 _Atomic(struct hak_uheap *) hak__owns_first;
-static struct hak_uheap *owns_gone; /* those that have ended, the one that did last first */
+static struct hak_uheap *owns_gone; /* ended heaps, the latest first */
 static _Atomic uint64_t owns_made;
 
 /* --- beginning -------------------------------------------------------------------------------------------------------- */
 
-/* One that has ended, or a new one, which nobody sees as alive yet. */
+/* Reuses an ended heap, or makes one; no other thread sees it as alive yet. */
 static struct hak_uheap *owns_take(void)
 {
     struct hak_uheap *own = owns_gone;
@@ -30,7 +30,7 @@ static struct hak_uheap *owns_take(void)
     own->lock.rank = HAK_RANK_OWN;
     hak_store(&own->magic, HAK_OWN_GONE, HAK_RELAXED);
     hak_store(&own->next, hak_load(&hak__owns_first, HAK_RELAXED), HAK_RELAXED);
-    /* release: pairs with the acquire in hak__uheap_next; the fields above are there. */
+    /* release: pairs with the acquire in hak__uheap_next; the fields above are written. */
     hak_store(&hak__owns_first, own, HAK_RELEASE);
     return own;
 }
@@ -108,7 +108,7 @@ void hak__uheap_expect(const struct hak_uheap *own, const char *function)
         hak__uheap_misuse(own, function);
 }
 
-/* Enters the heap's lock; it cannot end meanwhile. */
+/* Takes the heap's lock; the heap cannot end while it is held. */
 static void own_lock(struct hak_uheap *own, const char *function)
 {
     hak__uheap_expect(own, function);
@@ -121,8 +121,8 @@ static void own_lock(struct hak_uheap *own, const char *function)
 
 /* --- ends ---------------------------------------------------------------------------------------------------------------- */
 
-/* Shares that a forked child has found half changed are left alone. One that has been destroyed is its thread's from the moment
- * at which it says so, and may be another heap's in the next: nothing of it is looked at afterwards. */
+/* Skips shares that a forked child found half changed. A destroyed share belongs to its thread once it is marked so, and may
+ * join another heap at once: it is not read afterwards. */
 static void end_shares(struct hak_uheap *own, enum hak_share_end end)
 {
     for (struct hak_heap *share = own->shares, *next; share != NULL; share = next) {
@@ -142,7 +142,7 @@ void hak__uheap_destroy(struct hak_uheap *own, const char *function)
     own_lock(own, function);
     if (hak_load(&own->standards, HAK_RELAXED) != 0)
         hak__fatal("%s(): heap %p is still the default of a thread", function, (void *)own);
-    /* Nobody attaches from here on. release: pairs with hak__uheap_is_alive. */
+    /* No thread attaches from here on. release: pairs with hak__uheap_is_alive. */
     hak_store(&own->magic, HAK_OWN_GONE, HAK_RELEASE);
     hak__samples_end(&own->samples, true, function);
     end_shares(own, HAK_SHARE_DESTROYED);
@@ -170,7 +170,7 @@ void hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *
     hak__samples_merge(&own->samples);
     struct hak_heap **link = &own->shares, *share;
     while ((share = *link) != NULL) {
-        struct hak_heap *next = share->share.next; /* of one that is not the heap's any more, nothing is looked at */
+        struct hak_heap *next = share->share.next; /* do not read a share that has left the heap */
         if (!hak__heap_lock(share)) {
             link = &share->share.next;
             continue;
@@ -194,7 +194,7 @@ struct hak_uheap *hak__uheap_of(const void *p)
     return hak__owner_is_own(word) ? hak_peek(&hak__heap_by_id(hak__owner_id(word))->own) : NULL;
 }
 
-/* The sections that these locks guard leave the data valid at every step; shares that were locked are lost (heap/heap.c). */
+/* The sections under these locks leave the data valid at every step; shares that were locked are lost (heap/heap.c). */
 void hak__uheap_fork_child(void)
 {
     hak__lock_fork_child(&owns_lock);

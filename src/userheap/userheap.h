@@ -1,20 +1,19 @@
-/* Heaps of one's own: made by the program, used by any thread, ended at once. Called by src/heap_*.c, thread.c and upkeep/.
+/* User heaps: made by the program, used by any thread, ended at once. Called by entry/heap_*.c, thread.c and upkeep/.
  *
- * Such a heap is a set of shares. A share is a hak_heap like a thread's, with bins, spans and an id in the owner map; each
- * thread that uses the heap has one of its own, so that neither malloc nor free waits for another thread. A thread has at most
- * HAK_OWN_ATTACHED shares, of the heaps that it used last; one that falls behind is emptied and lies idle in its heap, for the
- * next thread that comes.
+ * A user heap is a set of shares. A share is a hak_heap like a thread's, with bins, spans and an id in the owner map; each thread
+ * that uses the heap has its own share, so neither malloc nor free waits for another thread. A thread has at most HAK_OWN_ATTACHED
+ * shares, of the heaps that it used last; an older share is emptied and stays idle in its heap for the next thread.
  *
  *   hak_uheap ── shares ──> share ──> share ──> ...      share.user: the thread's heap that has it, or NULL (idle)
  *   thread's heap ── attached ──> share (used last) ──> share ──> ...
  *
- * No block of a share is ever in another heap's bin, outbox or span: it goes to the bin of the thread's own share, or under the
- * share's lock into its span. So what ends with the heap is known: its spans and huge blocks, each in a list.
+ * No block of a share is ever in another heap's bin, outbox or span: a free puts it into the bin of the thread's own share, or
+ * under the share's lock into its span. So a heap that ends knows all its memory: its spans and huge blocks, each in a list.
  *
- * Samples, which lie elsewhere, are in a list of their own (sample/record.h).
+ * Samples lie elsewhere and have their own list (sample/record.h).
  *
- * Locks: the list's (HAK_RANK_OWNS), the heap's (HAK_RANK_OWN), then a share's as any heap's. A thread that has waited for a share's
- * lock checks again whose the block is, or which heap has the share. A handle's memory is never used for anything else.
+ * Locks: the list's (HAK_RANK_OWNS), the heap's (HAK_RANK_OWN), then a share's like any heap's. After waiting for a share's lock a
+ * thread checks again which heap has the block, or the share. A handle's memory is never reused for anything else.
  *
  * Invariants: share.own == own <=> the share is in own's list;  own's lock covers the list and `first_huge`;
  * a share's `user` goes from NULL to a thread's heap under own's lock, and back by that thread. */
@@ -37,10 +36,10 @@ struct hak_uheap {
     struct hak_account account;
     struct hak_samples samples;
     struct hak_lock lock;
-    _Atomic uint32_t standards; /* threads whose standard heap it is */
-    uint32_t first_huge; /* its huge blocks: the first one's slab, plus one */
+    _Atomic uint32_t standards; /* the number of threads whose standard heap it is */
+    uint32_t first_huge; /* the slab of its first huge block, plus one */
     struct hak_heap *shares;
-    _Atomic(struct hak_uheap *) next; /* in the list of all that there have ever been */
+    _Atomic(struct hak_uheap *) next; /* in the list of all heaps ever made */
     struct hak_uheap *next_gone;
     hak_heap_pressure *pressure;
     void *argument;
@@ -53,15 +52,15 @@ struct hak_uheap {
 
 /* --- heaps (userheap.c) --------------------------------------------------------------------------------------------------- */
 
-/* A heap without blocks and without shares; NULL: the system refuses. The library has started. */
+/* A heap without blocks or shares; NULL: the system refuses. The library has started. */
 struct hak_uheap *hak__uheap_new(const struct hak_heap_options *options);
 
-/* Ends the program unless the handle is that of a heap. */
+/* Ends the program unless the handle is a live heap's. */
 void hak__uheap_expect(const struct hak_uheap *own, const char *function);
 hak_noreturn hak_cold void hak__uheap_misuse(const struct hak_uheap *own, const char *function);
 hak_inline bool hak__uheap_is_alive(const struct hak_uheap *own) { return hak_load(&own->magic, HAK_ACQUIRE) == HAK_OWN_ALIVE; }
 
-/* Ends it with all its blocks. */
+/* Ends the heap and all its blocks. */
 void hak__uheap_destroy(struct hak_uheap *own, const char *function);
 
 /* Ends all its blocks and keeps its memory. */
@@ -70,19 +69,19 @@ void hak__uheap_reset(struct hak_uheap *own, const char *function);
 /* Gives its blocks to a thread's heap. */
 void hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *function);
 
-/* The heap that the block at p is of, one in the window; or NULL. */
+/* The user heap of the block at p, which is in the window; or NULL. */
 struct hak_uheap *hak__uheap_of(const void *p);
 
-/* One after another, in no order; NULL is before the first and after the last. */
+/* Iterates in no order; NULL stands before the first and after the last. */
 struct hak_uheap *hak__uheap_next(struct hak_uheap *own);
 extern _Atomic bool hak__uheap_any; /* there has been one */
-extern _Atomic(struct hak_uheap *) hak__owns_first; /* of all that there have ever been; `next` links them */
+extern _Atomic(struct hak_uheap *) hak__owns_first; /* the list of all heaps ever made, linked by `next` */
 
-/* Asks the program for room: its callback's answer; false: it has none, or the thread is inside of one, which is not called again. */
+/* Calls the program's callback to make room, and returns its answer; false: it has none, or the thread is already inside one. */
 hak_cold bool hak__uheap_ask(hak_heap_pressure *callback, struct hak_uheap *heap, size_t used, size_t limit, size_t wanted,
                              void *argument);
 
-/* A number for a new heap, also one in a region: 1 is the first that the process has made or attached. */
+/* A number for a new heap, in a region or not: 1 is the first that the process has made or attached. */
 uint64_t hak__uheap_serial(void);
 
 void hak__uheap_fork_child(void);
@@ -90,59 +89,59 @@ void hak__standards_fork_child(struct hak_heap *mine);
 
 /* --- shares (shares.c) ----------------------------------------------------------------------------------------------- */
 
-/* The thread's share of the heap, which is its last used one then; NULL: the system refuses. */
+/* The thread's share of the heap, which becomes its last used one; NULL: the system refuses. */
 struct hak_heap *hak__uheap_attach(struct hak_heap *mine, struct hak_uheap *own, const char *function);
 
-/* For a thread without a heap: an idle share, with the own's lock held until hak__uheap_let. */
+/* For a thread without a heap: an idle share, with own's lock held until hak__uheap_let. */
 struct hak_heap *hak__uheap_borrow(struct hak_uheap *own, const char *function);
 void hak__uheap_let(struct hak_uheap *own, struct hak_heap *share);
 
-/* The thread whose heap this is ends, or will not use any for a while. */
+/* The thread with this heap ends, or will use no shares for a while. */
 void hak__uheap_leave(struct hak_heap *mine);
 
-/* Returns all memory of idle shares but the program's blocks. For a heap at its limit. */
+/* Returns all memory of idle shares except the program's blocks. For a heap at its limit. */
 hak_cold void hak__uheap_squeeze(struct hak_uheap *own);
 
-/* The share's heap has ended, and no thread has it. (A thread that has one keeps it for the next heap that it uses.) */
+/* Retires a share whose heap has ended and that no thread holds. (A thread keeps its share for the next heap that it uses.) */
 void hak__share_retire(struct hak_heap *share);
 void hak__shares_fork_child(void);
 
-/* Gives one of the spare shares back, for a thread that needs its id or its memory; false: there is none to spare. */
+/* Gives up a spare share for a thread that needs its id or memory; false: there is none. */
 hak_cold bool hak__shares_spare_id(void);
 
-/* A share whose heap's lock is held: its blocks end, and with them its spans, or not. */
+/* Ends the blocks of a share, and with DESTROYED its spans. Caller holds its heap's lock. */
 enum hak_share_end { HAK_SHARE_DESTROYED, HAK_SHARE_EMPTIED };
 void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool purge);
 
-/* Moves its blocks to `into`, whose lock is held too. False: it is no share of the heap any more, because another thread has it. */
+/* Moves its blocks to `into`; the caller holds both locks. False: the share has left the heap, because another thread has it. */
 bool hak__share_merge(struct hak_heap *share, struct hak_heap *into);
 
-/* --- huge blocks (own_huge.c) ------------------------------------------------------------------------------------------ */
+/* --- huge blocks (huge_blocks.c) ------------------------------------------------------------------------------------------ */
 
-/* Whether the block that begins at p, a huge one, is of a heap of one's own. */
+/* The user heap of the huge block that begins at the slab, or NULL. */
 hak_inline struct hak_uheap *hak__uheap_of_huge(size_t slab)
 {
     void *own = hak_unlikely(hak_load(&hak__uheap_any, HAK_RELAXED)) ? hak_read_mostly(&hak__spans[slab].account) : NULL;
-    return own == HAK_SPAN_DESTROYED ? NULL : own; /* a mark from before, when there were spans */
+    return own == HAK_SPAN_DESTROYED ? NULL : own; /* a mark from earlier spans there */
 }
 
 void *hak__uheap_huge_alloc(struct hak_uheap *own, size_t n, size_t align, bool *zero);
 void hak__uheap_huge_free(struct hak_uheap *own, void *p, const char *function);
 void *hak__uheap_huge_resize(struct hak_uheap *own, void *p, size_t n);
-void hak__uheap_huge_end_all(struct hak_uheap *own, bool keep); /* frees them, or makes them the process's; own's lock is held */
+void hak__uheap_huge_end_all(struct hak_uheap *own, bool keep); /* frees them, or makes them the process's; under own's lock */
 
-/* --- a thread's standard heap (standard.c) ------------------------------------------------------------------------------ */
+/* --- a thread's standard heap (defaults.c) ------------------------------------------------------------------------------ */
 
-/* From now on the requests of the thread whose heap this is go to that one; NULL: to its own again. Gives what it was. */
+/* Redirects the requests of the thread with this heap; NULL: back to its own. Returns the previous heap. */
 struct hak_uheap *hak__uheap_set_standard(struct hak_heap *mine, struct hak_uheap *own, const char *function);
 
-/* The same for threads that come by their heaps later: what they begin with. */
+/* The same for threads that get their heaps later: they begin with it. */
 extern _Atomic(struct hak_uheap *) hak__uheap_inherited;
 struct hak_uheap *hak__uheap_set_inherited(struct hak_uheap *own, const char *function);
 void hak__uheap_inherit(struct hak_heap *mine);
 
 /* --- figures (figures.c) ----------------------------------------------------------------------------------------------- */
 
-/* `wait`: for its lock; otherwise, while that is held, the shares are left out. */
+/* `wait`: for the heap's lock; otherwise, if it is held, the figures leave the shares out. */
 void hak__uheap_figures(struct hak_uheap *own, struct hak_heap_figures *out, bool wait);
 int hak__uheap_visit(struct hak_uheap *own, hak_heap_visitor *visit, void *argument);

@@ -151,12 +151,12 @@ static inline CHECK_UNUSED void expect_said(check_body *body, void *argument, co
 
 typedef void *thread_body(void *argument);
 
-/* Runs `count` threads (at most 16) with consecutive elements of an array of arguments and waits for them. */
+/* Runs `count` threads (at most 16) with consecutive elements of an array of arguments, or with NULL, and waits for them. */
 static inline CHECK_UNUSED void run_threads(unsigned count, thread_body *body, void *arguments, size_t stride)
 {
     pthread_t threads[16];
     for (unsigned i = 0; i < count; i++)
-        expect_eq(pthread_create(&threads[i], NULL, body, (char *)arguments + i * stride), 0);
+        expect_eq(pthread_create(&threads[i], NULL, body, arguments == NULL ? NULL : (char *)arguments + i * stride), 0);
     for (unsigned i = 0; i < count; i++)
         expect_eq(pthread_join(threads[i], NULL), 0);
 }

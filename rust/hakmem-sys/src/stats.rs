@@ -24,7 +24,7 @@ pub struct hak_stats_class {
     pub refilled: u64,
     /// moved back from bins into spans so far
     pub drained: u64,
-    /// freed by other threads and taken in by their owner so far
+    /// freed by other threads and collected by their owner so far
     pub collected: u64,
     /// calls that found the bin empty so far
     pub misses: u64,
@@ -38,7 +38,7 @@ pub struct hak_stats_class {
     pub hits: u64,
     /// resident bytes of free blocks in partly used spans, HAK_STATS_HAS_LEDGER only
     pub pinned: u64,
-    /// refills served from the warm pool, so without a search; the other misses searched
+    /// refills served from the warm pool without a search; the other misses searched
     pub warm_hits: u64,
     /// spans put into the warm pool by refills that found it empty
     pub warm_prefilled: u64,
@@ -49,7 +49,7 @@ pub struct hak_stats_class {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct hak_stats_latency {
-    /// ns, of all of them together
+    /// ns, the sum of all durations
     pub sum: u64,
     pub buckets: [u64; HAK_STATS_BUCKETS],
     pub reserved: [u64; 3],
@@ -68,7 +68,7 @@ pub struct hak_stats {
     /// HAK_STATS_HAS_...
     pub flags: u64,
     pub class_count: u64,
-    /// such frees, as published
+    /// such frees, counted when published
     pub remote_frees: u64,
     /// atomic operations that published them
     pub remote_published: u64,
@@ -90,9 +90,9 @@ pub struct hak_stats {
     pub system_mremap: u64,
     /// searches for room after the random window was refused
     pub system_probe: u64,
-    /// looks at which pages are resident; those of hak_stats_ledger() too
+    /// queries of residency, including those of hak_stats_ledger()
     pub system_mincore: u64,
-    /// those that the system refused
+    /// calls that the system refused
     pub system_failed: u64,
     pub calls_malloc: u64,
     pub calls_free: u64,
@@ -116,7 +116,7 @@ pub struct hak_stats {
     pub superslabs_below_top: u64,
     /// put in slabs so far
     pub superslabs_opened: u64,
-    /// gone back whole so far
+    /// returned whole so far
     pub superslabs_closed: u64,
     /// skipped because of a foreign mapping
     pub superslabs_holes: u64,
@@ -125,26 +125,26 @@ pub struct hak_stats {
     /// made one huge page so far
     pub superslabs_collapsed: u64,
     pub superslabs_collapse_refused: u64,
-    /// huge pages of which parts went back, at most half of it in use
+    /// huge pages split to return parts, at most half of each in use
     pub superslabs_split: u64,
-    /// times that the lock over all SuperSlabs was taken so far
+    /// acquisitions of the lock over all SuperSlabs so far
     pub superslabs_lock_takes: u64,
     pub huge_live: u64,
     pub huge_allocated: u64,
     pub huge_freed: u64,
     pub huge_grown_in_place: u64,
-    /// by having the kernel move their pages
+    /// resized by letting the kernel move their pages
     pub huge_moved: u64,
     pub upkeep_steps: u64,
-    /// times that a heap was collected for
+    /// heaps collected for, counted each time
     pub upkeep_collected_heaps: u64,
-    /// published out of the outboxes of other threads
+    /// published from other threads' outboxes
     pub upkeep_outbox_blocks: u64,
-    /// that were idle and wholly free
+    /// spans that were idle and wholly free
     pub upkeep_spans_ended: u64,
     /// runs of pages returned from idle spans that are in use
     pub upkeep_span_purges: u64,
-    /// resident bytes of them
+    /// their resident bytes
     pub upkeep_span_purged: u64,
     /// times that a heap began to poll
     pub upkeep_armings: u64,
@@ -162,7 +162,7 @@ pub struct hak_stats {
     pub ledger_free_in_slabs: u64,
     /// resident beyond a span's frontier, and the ends of slabs
     pub ledger_frontier_slack: u64,
-    /// unused slabs, free SuperSlabs, tails of huge blocks: they wait to be used or purged
+    /// unused slabs, free SuperSlabs, tails of huge blocks: waiting for reuse or purge
     pub ledger_empty: u64,
     /// huge blocks
     pub ledger_huge: u64,
@@ -174,18 +174,18 @@ pub struct hak_stats {
     pub ledger_sum: u64,
     /// the kernel's figure: Rss of all mappings
     pub ledger_rss: u64,
-    /// spans in use while they were looked at; counted as wholly live and cached
+    /// spans in use during the walk; counted as wholly live and cached
     pub ledger_unread_spans: u64,
     /// resident in huge pages, of the heap; not a state of its own
     pub ledger_huge_pages: u64,
     pub total_refilled: u64,
-    /// with collected
+    /// including collected
     pub total_drained: u64,
     pub total_misses: u64,
     pub total_live: u64,
     /// the largest value of bytes_mapped
     pub total_peak_bytes: u64,
-    /// slabs in use before, of the SuperSlab taken from last
+    /// previously used slabs of the SuperSlab taken from last
     pub stages_own_hint: u64,
     /// an empty span of the heap's own, of another class
     pub stages_own_empty: u64,
@@ -193,7 +193,7 @@ pub struct hak_stats {
     pub stages_adopted: u64,
     /// unused slabs of any SuperSlab, claimed without a lock
     pub stages_claimed: u64,
-    /// a further SuperSlab, under the arena's lock
+    /// a new SuperSlab, under the arena's lock
     pub stages_locked: u64,
     /// serve first
     pub tiers_hot: u64,
@@ -201,20 +201,20 @@ pub struct hak_stats {
     pub tiers_draining: u64,
     /// began to drain so far
     pub tiers_to_draining: u64,
-    /// draining ones that filled again so far
+    /// draining ones that refilled so far
     pub tiers_to_hot: u64,
     /// draining ones that emptied so far
     pub tiers_emptied: u64,
-    /// runs of slabs that draining ones served after all
+    /// runs of slabs that draining ones still served
     pub tiers_drawn: u64,
     pub lru_kept: u64,
-    /// bytes returned to the system so far because they had been kept for long
+    /// bytes returned to the system so far because of their age
     pub lru_returned_by_age: u64,
-    /// because too many were kept
+    /// because too many bytes were kept
     pub lru_returned_by_bytes: u64,
     /// SuperSlabs so far
     pub reserve_mapped: u64,
-    /// requests that had memory mapped all the same
+    /// requests that still had to map memory
     pub reserve_missed: u64,
     /// SuperSlabs made one huge page when they were opened
     pub reserve_prefaulted: u64,
