@@ -24,7 +24,7 @@ void hak__check_block(const void *p, uint32_t word, const char *function, const 
 {
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
     const struct hak_class *class = hak__owner_sizes(word);
-    hak_assert(hak__names_span(word) && hak__slab_of(p) < hak__window.slabs, "an address in a span");
+    hak_assert(hak__names_span(word) && hak__slab_of(p) < hak_read_mostly(&hak__window.slabs), "an address in a span");
     uint32_t limit = hak__start_bound(slab);
     bool keys_lost = hak__start_bound_is_lost(limit);
     if (!hak__begins_below(limit, slab, class, p)) {
