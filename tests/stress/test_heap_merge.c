@@ -120,12 +120,13 @@ int main(void)
         merge(&random);
         pthread_barrier_wait(&barrier);
         pthread_barrier_wait(&barrier);
-        expect_unused();
         for (size_t i = 0; i < threads; i++)
-            if ((rounds + i) % 7 == 6) {
+            if ((rounds + i) % 7 == 6)
                 pthread_join(workers[i].thread, NULL);
+        expect_unused();   /* a thread's end would empty its share between two figures */
+        for (size_t i = 0; i < threads; i++)
+            if ((rounds + i) % 7 == 6)
                 workers[i].thread = stress_thread(worker, &workers[i]);
-            }
     }
     over = true;
     pthread_barrier_wait(&barrier);
