@@ -90,7 +90,7 @@ def test_statistics_of_all_processes_and_of_none() -> None:
     names = re.findall(r"^hakmem: statistics of process \d+ \((\w+)\)$", done.stderr, re.MULTILINE)
     assert names == ["ls", "bash"] and done.stderr.index("bin") < done.stderr.index("hakmem:")
     done = hakmem("run", "--stats", "text", "--", "sh", "-c", "kill -TERM $$")
-    assert done.returncode == -signal.SIGTERM and "sh left no statistics" in done.stderr
+    assert done.returncode == -signal.SIGTERM and "sh wrote no statistics" in done.stderr
 
 
 def test_signals_reach_a_program_whose_statistics_are_printed() -> None:

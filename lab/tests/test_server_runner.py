@@ -177,7 +177,7 @@ def test_quantiles_of_what_is_printed() -> None:
     assert "p99.9" not in found, "a single value is no quantile"
     with pytest.raises(LabError, match="has no match"):
         latencies.quantiles("nothing (.*)", output)
-    with pytest.raises(LabError, match="no number"):
+    with pytest.raises(LabError, match="not a number"):
         latencies.quantiles("(took)", output)
     for wrong in ("(", "took", "(a)(b)"):
         with pytest.raises(LabError, match="--latency"):
