@@ -4,6 +4,12 @@
 
 #include "support/check.h"
 
+/* ThreadSanitizer would end the forked child when it starts the thread. */
+#if HAK_TSAN
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) { return "die_after_fork=0"; }
+#endif
+
 static _Atomic uint32_t alive, runs, go;
 
 static void body(void)
