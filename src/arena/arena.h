@@ -134,7 +134,7 @@ bool hak__arena_is_mine(void); /* whether the calling thread holds the lock */
 bool hak__arena_inherit(void); /* in a forked child: takes the lock over from an absent thread; false: none held it */
 int hak__arena_map(uintptr_t address, size_t bytes); /* as hak__os_map, and notes the range */
 
-/* Whether the process has so many mappings that the arena makes no more (limit.h). */
+/* Whether the arena makes no more mappings because the process nears its limit of them (limit.h). */
 bool hak__arena_is_crowded(void);
 
 /* Called after each request to the system, with its errno code: if it was refused, unmaps all unused memory. Returns whether there

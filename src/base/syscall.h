@@ -3,8 +3,8 @@
  * this library while a lock is held. So all layers make their calls through this header.
  *
  * The result is the kernel's: a value, or -1..-4095, a negated errno code. errno is not changed.
- * Checked builds go through the C library (syscall.c), so that sanitizers and the tests' wrappers see the calls; so do processors
- * whose calling convention is not implemented here. */
+ * Checked builds go through the C library (syscall.c), so that sanitizers and the tests' wrappers see the calls; so do all builds on
+ * processors other than x86-64, 64-bit Arm and 64-bit RISC-V. */
 #pragma once
 
 #include <sys/syscall.h>

@@ -17,7 +17,7 @@
 
 /* --- the thread's own -------------------------------------------------------------------------------------------------------- */
 
-static bool free_own(struct hak_heap *heap, uint32_t class, void *p, const char *function)
+static bool free_local(struct hak_heap *heap, uint32_t class, void *p, const char *function)
 {
     if (!hak__heap_lock(heap))
         return false;
@@ -65,7 +65,7 @@ static hak_noinline void free_full_slow(void *p, size_t class_offset, struct hak
     uint64_t started = hak__latency_begin();
     if (hak_unlikely((heap->closed_reasons[full_class(class_offset)] & HAK_CLOSED_PROFILED) != 0))
         hak__profile_forget(p);
-    if (hak_unlikely(!free_own(heap, full_class(class_offset), p, "free")))
+    if (hak_unlikely(!free_local(heap, full_class(class_offset), p, "free")))
         hak__free_unattached(p, hak__owner_of(p), "free");
     hak__check_poll();
     hak__latency_end(HAK_LATENCY_FREE, started);

@@ -63,7 +63,7 @@ hak_inline void hak__profile_poll(struct hak_heap *heap, uint64_t now_ms)
         hak__profile_poll_slow(heap, now_ms);
 }
 
-/* From malloc's slow path: an external profiler can force every request onto this path (lab, profiling.py), so a thread that
+/* From malloc's slow path: an external profiler can force every request onto this path (lab, remote_control.py), so a thread that
  * only hits answers too. */
 hak_inline bool hak__profile_asked(void) { return hak_load(&hak__profile.request, HAK_RELAXED) != HAK_PROFILE_NOTHING; }
 hak_cold bool hak__profile_answer(void); /* false: nothing was requested */

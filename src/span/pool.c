@@ -454,8 +454,8 @@ void hak__pool_give_idle(size_t slab, unsigned count)
 bool hak__pool_assign(size_t super, uint32_t id)
 {
     hak_assert(id != 0, "a heap's id");
-    uint32_t nobody = 0;
-    if (!hak_cas_strong(&hak__supers[super].assigned_to, &nobody, id, HAK_SEQ_CST, HAK_RELAXED))
+    uint32_t none = 0;
+    if (!hak_cas_strong(&hak__supers[super].assigned_to, &none, id, HAK_SEQ_CST, HAK_RELAXED))
         return false;
     clear_hints(super, 0);
     return true;

@@ -80,7 +80,8 @@ static struct hak_heap *spare_take(void)
 
 void hak__share_retire(struct hak_heap *share)
 {
-    hak_assert(hak_peek(&share->own) == NULL && hak_load(&share->share.user, HAK_RELAXED) == NULL, "a spare share is nobody's");
+    hak_assert(hak_peek(&share->own) == NULL && hak_load(&share->share.user, HAK_RELAXED) == NULL,
+               "a spare share has neither heap nor thread");
     if (!hak__heap_lock(share))
         return;
     if (share->budget.in_process)

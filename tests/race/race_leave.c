@@ -17,7 +17,7 @@
 
 static struct hak_bin *bin(void) { return &the_heap()->bins[BIN_CLASS]; }
 
-/* --- what flush.c and cache.c call ------------------------------------------------------------------------------------------------ */
+/* --- what contents.c and cache.c call ----------------------------------------------------------------------------------------------- */
 
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
 {
