@@ -204,11 +204,9 @@ def all_tables(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
 
 
 def page_tables(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """What stands in docs/scaling.md: the causes and hottest structures of HAKMEM alone."""
+    """What a person reads in docs/scaling.md; --show prints all."""
     runs = Runs(rows)
-    own = [Table(table.title, table.about, [table.header[0], *table.header[2:]], [[row[0], *row[2:]] for row in table.rows if row[1] == OURS])
-           for table in (causes(runs), hottest(runs))]
-    return [goals(runs), at_most_threads(runs), *own, throughput(runs)]
+    return [goals(runs), at_most_threads(runs), throughput(runs)]
 
 
 def text(table: Table) -> str:
