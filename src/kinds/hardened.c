@@ -18,7 +18,6 @@
 #include "process/request.h"
 #include "process/thread.h"
 #include "profile/profile.h"
-#include "sample/sample.h"
 #include "span/shield.h"
 #include "trace/trace.h"
 #include "upkeep/polling.h"
@@ -64,13 +63,11 @@ static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32
         hak__trace_allocated(block, id, n);
         return block;
     }
-    if (hak_unlikely(hak__sample_on()) && align <= HAK_ALIGN && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
-        return block;
     uint32_t class = hak__harden_class(align, n);
     if (class >= HAK_CLASSES)
         return huge_hardened(hak_max(align, HAK_SUPER_SIZE), n, zero, id);
     struct hak_uheap *standard = align > HAK_ALIGN ? hak__request_standard() : NULL;
-    block = standard != NULL ? hak__uheap_alloc_aligned(standard, class, n, "aligned_alloc") : hak__alloc_timed(class, n);
+    block = standard != NULL ? hak__uheap_alloc_class(standard, class, n, "aligned_alloc") : hak__alloc_timed(class, n);
     if (hak_likely(block != NULL))
         hak__trace_allocated(block, id, n);
     return block;
