@@ -8,7 +8,7 @@
 #include "base/bits.h"
 #include "cache/outbox.h"
 #include "diag/options.h"
-#include "span/hardened.h"
+#include "harden/spans.h"
 
 void *const hak__closed_slots[2] = { NULL, NULL };
 

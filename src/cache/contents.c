@@ -5,7 +5,7 @@
 #include "cache/cache.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
-#include "cache/quarantine.h"
+#include "harden/quarantine.h"
 
 /* The most that an exiting thread leaves of a class: blocks, and their bytes (docs/decisions/0057). */
 enum { LEFT_BLOCKS = 16, LEFT_BYTES = 4 << 10 };

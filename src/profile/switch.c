@@ -9,10 +9,10 @@
 #include "base/lock.h"
 #include "base/syscall.h"
 #include "diag/report.h"
+#include "harden/mode.h"
 #include "os/os.h"
 #include "profile/sites.h"
 #include "size/size.h"
-#include "span/hardened.h"
 
 struct hak_profile hak__profile;
 static _Atomic uint32_t profile_starting; /* one thread at a time lays the tables out */

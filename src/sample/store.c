@@ -12,8 +12,8 @@
 #include "arena/arena.h"
 #include "base/assert.h"
 #include "base/bits.h"
+#include "harden/mode.h"
 #include "os/os.h"
-#include "span/hardened.h"
 #include "span/shield.h"
 
 enum { CHUNK = 64 << 10, SLOT_CLASSES = HAK_CLASS_MID_LAST + 1, IN_PLACE = SLOT_CLASSES, SMALLER = 4, RESERVE_TRIES = 3 };

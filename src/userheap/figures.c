@@ -1,7 +1,7 @@
 /* A user heap's contents: sums over its shares, and a walk over its blocks. */
 #include "cache/cache.h"
-#include "cache/quarantine.h"
 #include "harden/harden.h"
+#include "harden/quarantine.h"
 #include "huge/huge.h"
 #include "userheap/userheap.h"
 

@@ -8,7 +8,7 @@
 #include "base/bits.h"
 #include "hakmem.h"
 #include "support/fake_os.h"
-#include "span/hardened.h"
+#include "harden/mode.h"
 #include "support/heaps.h"
 #include "process/thread.h"
 #include "profile/sites.h"
