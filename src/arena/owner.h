@@ -28,7 +28,7 @@ struct hak_window {
     uintptr_t base; /* first address of user data, SuperSlab-aligned */
     struct hak_slab *map; /* indexed by slab */
     size_t slabs; /* high-water mark: slabs that have a mapped entry; atomic stores only */
-    size_t sized_slabs; /* the same for sized frees; 0 if sizes are checked to the byte (span/hardened.h) */
+    size_t sized_slabs; /* the same for sized frees; 0 if sizes are checked to the byte (harden/mode.h) */
     bool exact_sizes;
 };
 extern struct hak_window hak__window;

@@ -6,10 +6,10 @@
 #include "arena/owner.h"
 #include "base/bits.h"
 #include "hakmem.h"
+#include "harden/mode.h"
 #include "kinds/kind.h"
 #include "process/request.h"
 #include "size/size.h"
-#include "span/hardened.h"
 
 /* Moves to a block of the same heap. Growth by less than an eighth gets a quarter more, unless sized frees would refuse that. */
 static hak_noinline void *aligned_move(void *p, size_t align, size_t have, size_t n)

@@ -16,8 +16,8 @@
 #include "base/assert.h"
 #include "base/retain.h"
 #include "diag/report.h"
+#include "harden/spans.h"
 #include "heap/spans.h"
-#include "span/hardened.h"
 #include "span/pool.h"
 
 /* --- the search for a free block -------------------------------------------------------------------------------------- */

@@ -4,8 +4,8 @@
 #include "heap/heap.h"
 
 #include "base/assert.h"
+#include "harden/mode.h"
 #include "os/os.h"
-#include "span/hardened.h"
 
 _Atomic uint32_t hak__heap_last;
 bool hak__heaps_are_shared;

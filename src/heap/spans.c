@@ -3,9 +3,9 @@
 
 #include "base/assert.h"
 #include "base/bits.h"
+#include "harden/spans.h"
 #include "os/os.h"
 #include "span/experiments.h"
-#include "span/hardened.h"
 #include "span/pool.h"
 
 void hak__heap_init(void)

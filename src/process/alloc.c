@@ -1,14 +1,14 @@
-/* Called by malloc_slow.c, calloc.c, aligned.c and kinds/hardened.c. */
+/* Called by malloc_slow.c, calloc.c, aligned.c and harden/kinds.c. */
 #include "process/alloc.h"
 
 #include "arena/limit.h"
 #include "guard/check.h"
 #include "guard/exact.h"
+#include "harden/mode.h"
 #include "huge/huge.h"
 #include "process/heap_slow.h"
 #include "process/request.h"
 #include "process/start.h"
-#include "span/hardened.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
 

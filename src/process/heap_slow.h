@@ -5,8 +5,6 @@
 
 /* A block of the class, or a huge one, from the heap; NULL with errno ENOMEM: its limit forbids it, or the system refuses. */
 void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, const char *function);
-/* The same, but never a sample, because a sample's block ends at a page's end. */
-void *hak__uheap_alloc_aligned(struct hak_uheap *own, uint32_t class, size_t n, const char *function);
 void *hak__uheap_alloc_huge(struct hak_uheap *own, size_t n, size_t align, bool *zero, const char *function);
 
 /* Applies all that the process's mode asks of a request. *zero: the bytes are known to be 0. */

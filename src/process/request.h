@@ -42,9 +42,9 @@ hak_inline struct hak_heap *hak__request_enter(void)
     return heap;
 }
 
-/* While a profile counts: counts down a request up to the mid classes, of a user heap or malloc's if NULL. Returns a sampled
- * block, aligned as asked, when the countdown ends, else NULL. */
-struct hak_uheap;
+/* Chooses samples, once for each request up to the mid classes that finds no block or is to be counted, of a user heap, or malloc's
+ * if NULL: it counts for a profile if the thread's countdown ends, and gets guard pages if a refill has left it to that
+ * (cache/refill.c). Returns the sampled block, aligned as asked; NULL: it is to be served as any other. */
 hak_cold void *hak__request_sample(struct hak_uheap *own, size_t align, size_t n);
 
 /* Sends a redirected thread's requests to malloc until the end call, which takes the result. */

@@ -10,8 +10,8 @@
 #include "arena/runs.h"
 #include "arena/window.h"
 #include "base/assert.h"
+#include "harden/mode.h"
 #include "os/os.h"
-#include "span/hardened.h"
 
 /* --- the slabs of a SuperSlab ---------------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #include "arena/window.h"
 #include "base/assert.h"
 #include "base/bits.h"
-#include "span/hardened.h"
+#include "harden/mode.h"
 
 enum { BESIDE_WORDS = 64 };
 

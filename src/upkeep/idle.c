@@ -10,9 +10,9 @@
 #include "base/assert.h"
 #include "base/retain.h"
 #include "diag/options.h"
+#include "harden/spans.h"
 #include "heap/spans.h"
 #include "os/os.h"
-#include "span/hardened.h"
 
 enum { PURGES_PER_HOLD = 16, SPANS_PER_HOLD = 64, PAGES_OF_SPAN = HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE / 4096 };
 
