@@ -237,21 +237,24 @@ void hak__heap_collect(struct hak_heap *heap)
 
 /* --- heaps of other threads ------------------------------------------------------------------------------------------ */
 
-void hak__heap_sweep(struct hak_heap *heap)
+bool hak__heap_sweep(struct hak_heap *heap)
 {
-    if (hak_load(&heap->pending, HAK_RELAXED) != NULL && hak__enter_foreign(heap, 1)) {
-        hak__heap_collect(heap);
-        hak__heap_unlock(heap);
-    }
+    if (hak_load(&heap->pending, HAK_RELAXED) == NULL || !hak__enter_foreign(heap, 1))
+        return false;
+    hak__heap_collect(heap);
+    hak__heap_unlock(heap);
+    return true;
 }
 
-uint32_t hak__heaps_sweep(const struct hak_heap *mine, uint32_t after, uint32_t most)
+bool hak__heaps_sweep(const struct hak_heap *mine, uint32_t *after, uint32_t most)
 {
-    uint32_t last = hak__heap_last_id(), id = after;
+    uint32_t last = hak__heap_last_id(), id = *after;
+    bool any = false;
     for (uint32_t left = (uint32_t)hak_min(most, last); left > 0; left--) {
         id = id < last ? id + 1 : 1;
         if (hak__heap_by_id(id) != mine)
-            hak__heap_sweep(hak__heap_by_id(id));
+            any |= hak__heap_sweep(hak__heap_by_id(id));
     }
-    return id;
+    *after = id;
+    return any;
 }

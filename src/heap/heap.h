@@ -230,12 +230,12 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
 void hak__heap_collect(struct hak_heap *heap);
 
 /* Collects for parked heaps and those whose owners are not in a slow path, so that spans that have emptied can serve others. Visits
- * `most` heaps in the order of their ids, starting after the id `after` and wrapping around; returns the last one's id. Caller
- * holds the lock of `mine`. */
-uint32_t hak__heaps_sweep(const struct hak_heap *mine, uint32_t after, uint32_t most);
+ * `most` heaps in the order of their ids, starting after the id *after, which becomes the last one's, and wrapping around. Whether
+ * there was anything to collect. Caller holds the lock of `mine`. */
+bool hak__heaps_sweep(const struct hak_heap *mine, uint32_t *after, uint32_t most);
 
 /* The same for one heap, not the caller's. */
-void hak__heap_sweep(struct hak_heap *heap);
+bool hak__heap_sweep(struct hak_heap *heap);
 
 /* Whether p, a block of the class, is free in a bin, the outbox or a span of the heap; the second: in a span. Caller holds the heap
  * lock. */

@@ -155,10 +155,8 @@ static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned 
 static size_t sources_claimed(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
 {
     size_t slab = find_unused(heap, class_index, count, fresh);
-    if (slab != HAK_NO_RUN)
-        return slab;
-    heap->sources.swept = hak__heaps_sweep(heap, heap->sources.swept, HEAPS_SWEPT);
-    slab = find_unused(heap, class_index, count, fresh);
+    if (slab == HAK_NO_RUN && hak__heaps_sweep(heap, &heap->sources.swept, HEAPS_SWEPT))
+        slab = find_unused(heap, class_index, count, fresh);
     return slab != HAK_NO_RUN ? slab : hak__pool_take_assigned(*count, false, fresh);
 }
 
@@ -187,7 +185,7 @@ static size_t sources_locked(struct hak_heap *heap, unsigned count, bool large, 
         slab = hak__pool_open(count, HAK_OPEN_BARE, fresh);
     if (hak_likely(slab != HAK_NO_RUN))
         return slab;
-    hak__heaps_sweep(heap, 0, UINT32_MAX);
+    hak__heaps_sweep(heap, &heap->sources.swept, UINT32_MAX);
     return hak__pool_take(count, fresh);
 }
 

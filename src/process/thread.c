@@ -363,5 +363,6 @@ void hak__thread_settle(void)
         hak__heap_collect(heap);
         hak__heap_unlock(heap);
     }
-    hak__heaps_sweep(heap, 0, UINT32_MAX);
+    uint32_t after = 0;
+    hak__heaps_sweep(heap, &after, UINT32_MAX);
 }
