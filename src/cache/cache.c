@@ -31,7 +31,7 @@ static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t coun
 {
     for (uint32_t n = 0; n < count;) {
         uint32_t own = 0, word = 0;
-        while (n + own < count && (hak__owner_of(blocks[n + own]) ^ heap->tag) < HAK_CLASS_OFFSET_LIMIT)
+        while (n + own < count && hak__owner_id(hak__owner_of(blocks[n + own])) == heap->id)
             own++;
         if (own != 0) {
             hak__heap_give(heap, blocks + n, own, function);

@@ -105,7 +105,7 @@ static hak_cold bool owner_has(hak_heap_question *question, uint32_t class, cons
 {
     for (;;) {
         uint32_t word = hak__owner_of(p), id = hak__owner_id(word);
-        if (id - 1 >= HAK_HEAPS_MAX || hak__owner_class(word) != class)
+        if (id == 0 || hak__owner_class(word) != class)
             return true; /* the span has ended, so none of its blocks is in use */
         if (hak__heap_ask(hak__heap_by_id(id), question, class, p, HAK_HEAP_ASK_TRIES))
             return true;

@@ -48,5 +48,6 @@ void hak__hardened_begin(void)
     to->quick = hak__option(HAK_OPTION_sample_guards) == 0 && hak__option(HAK_OPTION_stats) != HAK_STATS_EXACT;
     hak__window.exact_sizes = true;
     hak_owner_store(&hak__window.sized_slabs, 0);
+    hak__window_show();
     to->on = true;
 }

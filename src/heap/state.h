@@ -294,6 +294,7 @@ struct hak_heap {
     struct hak_quarantine *quarantine; /* hardened mode: freed blocks that are not reused yet */
     _Atomic uint64_t thread; /* process << 32 | its thread's number; 0: none, or not known yet */
     bool ending; /* the thread has begun to run its destructors */
+    uint32_t generation; /* in which the heap began, or its bins were emptied because of inherited blocks (kinds/plain.c) */
     uint32_t left; /* blocks in the bins of a parked heap: enum hak_heap_left */
     _Atomic uint32_t state; /* enum hak_heap_state */
     _Atomic uint32_t parked_next; /* id of the next parked heap */

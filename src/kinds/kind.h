@@ -68,7 +68,7 @@ HAK_KINDS_BESIDE(X)
 #undef X
 
 /* Whether the owner map's word names a span. */
-hak_inline bool hak__names_span(uint32_t word) { return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_has_class(word); }
+hak_inline bool hak__names_span(uint32_t word) { return hak__owner_id(word) != 0 && hak__owner_has_class(word); }
 
 /* For an address whose slab's word names neither a span nor a huge block. */
 hak_cold const struct hak_kind *hak__kind_beside(const void *p, uint32_t word);
@@ -76,7 +76,7 @@ hak_cold const struct hak_kind *hak__kind_beside(const void *p, uint32_t word);
 /* The kind of an address whose slab has this word. */
 hak_inline const struct hak_kind *hak__kind_of(const void *p, uint32_t word)
 {
-    if (word == hak__owner_huge())
+    if (hak__owner_is_huge(word))
         return hak_unlikely(hak__hardened.on) ? &hak__kind_sealed : &hak__kind_huge;
     if (hak_unlikely(!hak__names_span(word)))
         return hak__kind_beside(p, word);

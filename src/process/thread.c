@@ -179,6 +179,7 @@ static bool make_key(void)
 /* Makes the heap the calling thread's own. */
 static void become_owner(struct hak_heap *heap)
 {
+    hak__heap_renew(heap);
     set_thread(heap);
     set_current(heap);
     hak__heap_unlock(heap);

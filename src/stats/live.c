@@ -80,6 +80,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(class_size, AT(hak_class, size)) X(class_slabs, AT(hak_class, slabs)) X(class_blocks, AT(hak_class, blocks)) \
     X(slab_shift, HAK_SLAB_SHIFT) X(super_shift, HAK_SUPER_SHIFT) \
     X(class_offset_bits, HAK_CLASS_OFFSET_BITS) X(class_offset_unit, HAK_BIN_SIZE) X(huge_id, HAK_HEAP_ID_HUGE) \
+    X(heap_id_mask, HAK_HEAPS_MAX - 1)                  /* behind the class offset; above it, the generation of a forked child */ \
     X(super_stride, sizeof(struct hak_super)) X(super_kind, AT(hak_super, kind)) \
     X(super_slabs, AT(hak_super, slabs)) \
     X(map_stride, sizeof(struct hak_slab)) X(map_owner, AT(hak_slab, owner)) \

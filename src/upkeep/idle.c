@@ -143,8 +143,7 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
 static unsigned walk_slab(struct idle_walk *walk, size_t slab)
 {
     uint32_t word = hak__owner_at(slab), class = hak__owner_class(word);
-    bool small =
-        hak__owner_id(word) - 1 < HAK_HEAPS_MAX && class < HAK_CLASSES && (hak__classes[class].blocks > 1 || hak__hardened.on);
+    bool small = hak__owner_id(word) != 0 && class < HAK_CLASSES && (hak__classes[class].blocks > 1 || hak__hardened.on);
     if (!small || !enter_owner(walk, hak__owner_id(word)))
         return 1;
     struct hak_span *span = &hak__spans[slab];

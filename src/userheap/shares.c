@@ -108,7 +108,7 @@ static struct hak_heap *share_new(void)
     struct hak_heap *share = hak__heap_new();
     if (share == NULL || !hak__heap_try_lock(share, HAK_SWEEPER))
         return NULL;
-    share->tag = hak__owner_word(share->id, 0) | HAK_CLASS_OFFSET_OWN;
+    share->tag = hak__owner_aged(0, share->id, 0) | HAK_CLASS_OFFSET_OWN;
     hak__cache_open(share, hak__cache_mode());
     for (uint32_t class = 0; class < HAK_CLASSES; class++)
         share->classes[class].common_left = 0;
