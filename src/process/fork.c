@@ -10,7 +10,7 @@
 #include "base/syscall.h"
 #include "guard/check.h"
 #include "process/thread.h"
-#include "span/hardened.h"
+#include "harden/mode.h"
 #include "upkeep/step.h"
 #include "userheap/region.h"
 
