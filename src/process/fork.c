@@ -9,8 +9,8 @@
 #include "base/forked.h"
 #include "base/syscall.h"
 #include "guard/check.h"
+#include "harden/mode.h"
 #include "process/thread.h"
-#include "span/hardened.h"
 #include "upkeep/step.h"
 #include "userheap/region.h"
 
