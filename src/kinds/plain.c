@@ -174,28 +174,21 @@ static hak_noinline void free_share_full(void *p, size_t class_offset, struct ha
         free_by_kind(p, hak__owner_of(p));
 }
 
-/* Whether a block begins at p in an inherited span, and does not look freed. */
-static bool is_inherited(const void *p, uint32_t word)
+/* Frees a block of a thread's span that is inherited, or that a thread without a heap frees. */
+static hak_noinline void free_apart(void *p, uint32_t word, struct hak_heap *heap, const struct hak_slab *slab)
 {
     uint32_t index;
-    if (!hak__names_span(word) || !hak__owner_is_inherited(word) || hak__shield_covers(p))
-        return false;
-    return hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK && !hak__looks_freed(p);
-}
-
-/* Frees a block that is neither of this generation's spans nor the last used share's: an inherited one, one of another share, one
- * freed by a thread without a heap. */
-static hak_noinline void free_looked_up(void *p, const struct hak_slab *slab, struct hak_heap *heap)
-{
-    uint32_t word = hak__owner_of(p);
-    bool unattached = (heap->mode & HAK_MODE_SENTINEL) != 0 && hak__names_span(word) && !hak__owner_is_own(word);
-    if (is_inherited(p, word))
+    bool starts = !hak__shield_covers(p) && hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK;
+    if (hak__owner_is_inherited(word) && starts && !hak__looks_freed(p))
         give_inherited(p, word, heap);
-    else if (unattached && hak__begins_block(slab, hak__owner_sizes(word), p))
+    else if ((heap->mode & HAK_MODE_SENTINEL) != 0 && hak__begins_block(slab, hak__owner_sizes(word), p))
         free_rest(p, word, heap);
     else
         free_by_kind(p, word);
 }
+
+/* Whether a word without this generation's class names a thread's span. */
+static bool is_of_thread(uint32_t word) { return hak__names_span(word) && !hak__owner_is_own(word); }
 
 /* Frees a block of the share that the thread used last (userheap/userheap.h) like one of its own; looks any other up again. */
 static hak_noinline void free_share(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
@@ -204,7 +197,11 @@ static hak_noinline void free_share(void *p, size_t owner_diff, struct hak_heap 
     struct hak_class_offset offset = { (uint32_t)owner_diff ^ heap->share_tag };
     if (hak_unlikely(offset.bytes >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(slab, hak__class_at_offset(offset), p)
                      || hak__looks_freed(p))) {
-        free_looked_up(p, slab, heap);
+        uint32_t word = (uint32_t)owner_diff ^ heap->tag;
+        if (is_of_thread(word))
+            free_apart(p, word, heap, slab);
+        else
+            free_by_kind(p, word);
         return;
     }
     hak__mark_freed(p);

@@ -9,8 +9,8 @@
 #include "base/forked.h"
 #include "base/syscall.h"
 #include "guard/check.h"
-#include "process/thread.h"
 #include "harden/mode.h"
+#include "process/thread.h"
 #include "upkeep/step.h"
 #include "userheap/region.h"
 
