@@ -6,10 +6,9 @@
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "diag/latency.h"
-#include "guard/check.h"
 #include "guard/exact.h"
 #include "kinds/kind.h"
-#include "process/thread.h"
+#include "process/request.h"
 #include "profile/profile.h"
 #include "span/shield.h"
 #include "upkeep/polling.h"
@@ -67,7 +66,7 @@ static hak_noinline void free_full_slow(void *p, size_t class_offset, struct hak
         hak__profile_forget(p);
     if (hak_unlikely(!free_local(heap, full_class(class_offset), p, "free")))
         hak__free_unattached(p, hak__owner_of(p), "free");
-    hak__check_poll();
+    hak__request_end(NULL);
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }

@@ -1,6 +1,6 @@
 /* Sampled guards (HAKMEM_SAMPLE_GUARDS=N), in the manner of GWP-ASan: about one in N allocations gets pages of its own in an
  * address range where nothing else is mapped. A free unmaps the pages, and the place stays unused while older ones exist. A wrong
- * access then faults; the report names the block and the calls that allocated and freed it. Called by malloc_slow.c, calloc.c and
+ * access then faults; the report names the block and the calls that allocated and freed it. Called by malloc.c, calloc.c and
  * kinds/sampled.c; cache/cache.c decides when a sample is due.
  *
  * A place:   | nothing | slack | block | slack | nothing |      the block at the first or the last byte of its pages that
