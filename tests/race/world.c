@@ -135,7 +135,7 @@ static const struct hak_os world_os = { .now_ms = no_time };
 const struct hak_os *hak__os = &world_os;
 
 size_t hak__arena_top(void) { return WORLD_SUPERS; }
-size_t hak__part_next(size_t part) { return part; }   /* all of them are open */
+size_t hak__part_next(size_t part, size_t top) { return (void)top, part; }   /* all of them are open */
 size_t hak__super_before(size_t super) { return super > 0 ? super - 1 : HAK_NO_SUPER; }
 size_t hak__page_size(void) { return 4096; }
 __attribute__((weak)) _Atomic uint32_t hak__heap_last = WORLD_HEAPS;   /* heap/heap.c has it where linked */
