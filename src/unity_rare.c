@@ -9,7 +9,6 @@
 #include "base/syscall.c"
 #include "os/linux.c"
 #include "os/loaded.c"
-#include "os/os.c"
 #include "os/robust.c"
 #include "os/thread.c"
 #include "size/size.c"

@@ -91,7 +91,7 @@ static size_t find_ready(void)
 {
     unsigned looks = READY_LOOKS;
     size_t top = hak__arena_top();
-    for (size_t word = hak__part_next(0); word * 64 < top && looks > 0; word = hak__part_next(word + 1)) {
+    for (size_t word = hak__part_next(0, top); word * 64 < top && looks > 0; word = hak__part_next(word + 1, top)) {
         uint64_t bits = ~hak__super_words[word].taken & hak_ones64((unsigned)hak_min(top - word * 64, 64));
         for (; bits != 0 && looks > 0; bits &= bits - 1, looks--) {
             size_t super = word * 64 + hak_ctz64(bits);

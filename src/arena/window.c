@@ -150,10 +150,10 @@ bool hak__super_is_hole(size_t super)
     return hak__part_is_open(part) ? hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_HOLE : is_foreign(part);
 }
 
-size_t hak__part_next(size_t part)
+size_t hak__part_next(size_t part, size_t top)
 {
-    size_t end = hak_div_up(hak__arena_top(), HAK_PART_SUPERS);
-    while (part < end) {
+    hak_assert(top <= hak__arena_top(), "a walk ends below the frontier");
+    while (part * HAK_PART_SUPERS < top) {
         uint64_t bits = hak_load(&open_parts[part / 64], HAK_ACQUIRE) >> part % 64; /* acquire: as above */
         if (bits != 0)
             return part + hak_ctz64(bits);

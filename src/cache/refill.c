@@ -1,4 +1,4 @@
-/* On a miss the heap refills a bin with a batch; an overflow returns its older half. Called by alloc.c, kinds/ and guard/, under
+/* On a miss the heap refills a bin with a batch; an overflow returns its older half. Called by request.c, kinds/ and guard/, under
  * the heap lock. */
 #include "base/assert.h"
 #include "base/bits.h"

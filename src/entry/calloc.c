@@ -5,7 +5,6 @@
 
 #include "hakmem.h"
 #include "kinds/kind.h"
-#include "process/alloc.h"
 #include "process/request.h"
 #include "process/start.h"
 #include "profile/profile.h"

@@ -1,6 +1,6 @@
 /* One dispatcher for each direction: decides under the heap lock where a block comes from and goes to. A class's bin may be
  * closed, so that every call takes the slow path; then the reasons decide (heap/state.h, enum hak_closed_reason). Called by
- * alloc.c, heap_malloc.c and kinds/. */
+ * request.c, heap_malloc.c and kinds/. */
 #pragma once
 
 #include "cache/cache.h"

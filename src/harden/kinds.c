@@ -1,7 +1,7 @@
 /* The kinds hardened, sealed and zero_size: blocks of hardened spans, with malloc in a hardened process; huge blocks; blocks of no
  * bytes. As in any process, nearly all calls pop from or
  * push to a bin of the thread without the heap lock; but the bin is the one behind the closed bin, and a pushed block has waited
- * in quarantine. Called by malloc_slow.c, calloc.c and aligned.c. */
+ * in quarantine. Called by malloc.c, calloc.c and aligned.c. */
 #include <errno.h>
 
 #include "base/assert.h"
@@ -9,14 +9,11 @@
 #include "base/forked.h"
 #include "diag/latency.h"
 #include "diag/report.h"
-#include "guard/check.h"
 #include "harden/harden.h"
 #include "harden/quarantine.h"
 #include "harden/zero_size.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
-#include "process/alloc.h"
-#include "process/heap_slow.h"
 #include "process/request.h"
 #include "process/thread.h"
 #include "profile/profile.h"
@@ -69,7 +66,7 @@ static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32
     if (class >= HAK_CLASSES)
         return huge_hardened(hak_max(align, HAK_SUPER_SIZE), n, zero, id);
     struct hak_uheap *standard = align > HAK_ALIGN ? hak__request_standard() : NULL;
-    block = standard != NULL ? hak__uheap_alloc_class(standard, class, n, "aligned_alloc") : hak__alloc_timed(class, n);
+    block = standard != NULL ? hak__uheap_alloc_class(standard, class, n, "aligned_alloc") : hak__alloc_class(class, n);
     if (hak_likely(block != NULL))
         hak__trace_allocated(block, id, n);
     return block;
@@ -114,11 +111,10 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
     if (hak_likely(heap != NULL)) {
         hak__harden_free(heap, p, word, "free");
         hak__heap_unlock(heap);
-        hak__upkeep_poll(heap);
     } else {
         hak__free_late(p, word, "free");
     }
-    hak__check_poll();
+    hak__request_end(heap);
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }

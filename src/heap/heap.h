@@ -1,5 +1,5 @@
 /* A heap is everything that one thread owns: its bins (managed by cache/), its spans by class, its outbox, its pending stack
- * (state.h). Called by cache/, malloc_slow.c, kinds/, thread.c. A heap outlives its thread: it is parked, and a new thread takes it
+ * (state.h). Called by cache/, malloc.c, kinds/, thread.c. A heap outlives its thread: it is parked, and a new thread takes it
  * over.
  *
  * Access:

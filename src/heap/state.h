@@ -60,7 +60,7 @@ enum {
 };
 
 /* Why every malloc and free of a class takes the slow path; 0: its bin is open. A large class is closed for good, a class without
- * capacity until it gets some; the other reasons are the heap's modes. malloc_slow.c, kinds/plain.c and, under the heap lock,
+ * capacity until it gets some; the other reasons are the heap's modes. malloc.c, kinds/plain.c and, under the heap lock,
  * guard/exact.c act on the reasons. Samples close nothing: their requests meet an empty bin. */
 enum hak_closed_reason {
     HAK_CLOSED_EXACT = HAK_MODE_EXACT,

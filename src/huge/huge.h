@@ -1,5 +1,5 @@
 /* Huge blocks (> 1 MiB, or aligned to more than a slab): runs of SuperSlabs that map only the block's pages. Free runs stay
- * dirty in the arena for a while, open to every request. Called by malloc_slow.c and kinds/. */
+ * dirty in the arena for a while, open to every request. Called by malloc.c and kinds/. */
 #pragma once
 
 #include "heap/heap.h"

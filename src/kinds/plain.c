@@ -6,10 +6,9 @@
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "diag/latency.h"
-#include "guard/check.h"
 #include "guard/exact.h"
 #include "kinds/kind.h"
-#include "process/thread.h"
+#include "process/request.h"
 #include "profile/profile.h"
 #include "span/shield.h"
 #include "upkeep/polling.h"
@@ -67,7 +66,7 @@ static hak_noinline void free_full_slow(void *p, size_t class_offset, struct hak
         hak__profile_forget(p);
     if (hak_unlikely(!free_local(heap, full_class(class_offset), p, "free")))
         hak__free_unattached(p, hak__owner_of(p), "free");
-    hak__check_poll();
+    hak__request_end(NULL);
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }
@@ -144,9 +143,7 @@ static hak_noinline void give_inherited(void *p, uint32_t word, struct hak_heap 
     hak__heap_unlock(owner);
     if (hak_unlikely(!same))
         hak__kind_at(p)->free(p, hak__owner_of(p), "free");
-    else if ((heap->mode & HAK_MODE_SENTINEL) == 0)
-        hak__upkeep_poll(heap);
-    hak__check_poll();
+    hak__request_end(same && (heap->mode & HAK_MODE_SENTINEL) == 0 ? heap : NULL);
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }

@@ -1,5 +1,5 @@
 /* The life of a thread's heap: attached at the first slow path, drained and parked when the thread ends; its last destructors
- * use a shared exit heap. Called by malloc_slow.c, kinds/ and init.c. */
+ * use a shared exit heap. Called by malloc.c, kinds/ and init.c. */
 #include "process/thread.h"
 
 #include <errno.h>

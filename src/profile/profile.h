@@ -4,7 +4,7 @@
  * mean), and a site's reported figures are unbiased estimates.
  *
  * While no profile counts, none of this runs. A start exchanges the table by which malloc finds a bin (size/size.h): every request
- * up to the mid classes then meets an empty bin, and malloc_slow.c counts it down before it uses the real bin. Larger requests are
+ * up to the mid classes then meets an empty bin, and malloc.c counts it down before it uses the real bin. Larger requests are
  * counted on their slow paths (the process's `open`, HAK_MODE_PROFILED of heaps).
  *
  * A sample (sample/sample.h) up to the mid classes lies outside the window, so its free reaches the slow path by itself; a larger

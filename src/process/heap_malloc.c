@@ -1,17 +1,13 @@
 /* Requests to user heaps, served from the thread's share. After waiting for a share's lock the thread checks it again: the heap
  * may have ended. */
-#include "process/heap_slow.h"
 
 #include <errno.h>
 
-#include "arena/limit.h"
 #include "base/assert.h"
 #include "cache/cache.h"
 #include "cache/large_cache.h"
-#include "guard/check.h"
 #include "guard/exact.h"
 #include "harden/harden.h"
-#include "kinds/kind.h"
 #include "process/request.h"
 #include "process/start.h"
 #include "process/thread.h"
@@ -99,10 +95,7 @@ void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, co
         refused = hak_load(&own->account.refused, HAK_RELAXED);
         block = hak_likely(mine != NULL) ? take_attached(mine, own, class, n, function) : take_borrowed(own, class, n, function);
     } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, hak__classes[class].size, tries++));
-    if (hak_likely(mine != NULL))
-        hak__upkeep_poll(mine);
-    hak__limit_deliver();
-    hak__check_poll();
+    hak__request_end(mine);
     if (hak_unlikely(block == NULL))
         return hak__no_memory();
     errno = saved;
