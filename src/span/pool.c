@@ -7,6 +7,7 @@
 #include "arena/mapping.h"
 #include "arena/recycled.h"
 #include "arena/retained.h"
+#include "arena/returned.h"
 #include "arena/runs.h"
 #include "arena/window.h"
 #include "base/assert.h"
@@ -45,6 +46,18 @@ static uint32_t choose_slab(uint64_t word, unsigned count)
     return starts == 0 ? HAK_NO_SLAB : hak_ctz32(starts);
 }
 
+/* Counts the clean slabs of a run just claimed, as far as pages of the SuperSlab went back. */
+static void slabs_regret(struct hak_super *super, uint32_t clean)
+{
+    uint32_t purged = hak_load(&super->purged_mapped, HAK_RELAXED), bytes;
+    if (hak_likely(purged == 0 || clean == 0))
+        return;
+    do
+        bytes = (uint32_t)hak_min((size_t)hak_popcount32(clean) << HAK_SLAB_SHIFT, purged);
+    while (!hak_cas_weak(&super->purged_mapped, &purged, purged - bytes, HAK_RELAXED, HAK_RELAXED));
+    hak__return_regret(HAK_UNUSED_SLABS, bytes, hak__os->now_ms() - hak_load(&super->freed_ms, HAK_RELAXED));
+}
+
 uint32_t hak__slabs_claim(struct hak_super *super, unsigned count, bool *fresh, uint64_t *left)
 {
     hak_assert(count != 0 && count <= HAK_SUPER_SLABS, "slabs of one SuperSlab");
@@ -60,6 +73,7 @@ uint32_t hak__slabs_claim(struct hak_super *super, unsigned count, bool *fresh, 
         if (hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED)) {
             *fresh = (hak__slabs_dirty(word) & run) == 0;
             *left = next;
+            slabs_regret(super, run & ~hak__slabs_dirty(word));
             return at;
         }
     }
@@ -75,6 +89,7 @@ bool hak__slabs_claim_at(struct hak_super *super, unsigned first, unsigned count
     while ((hak__slabs_unused(word) & run) == run) {
         uint64_t next = pack_state(hak__slabs_unused(word) & ~run, hak__slabs_dirty(word) | run);
         if (hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED)) {
+            slabs_regret(super, run & ~hak__slabs_dirty(word));
             *left = next;
             return true;
         }
@@ -512,7 +527,7 @@ static size_t purge_super(size_t super)
         return 0;
     while (hak__slabs_claim_dirty(&hak__supers[super], &first, &count, &left)) {
         size_t length = (size_t)count << HAK_SLAB_SHIFT;
-        if (!hak__arena_purge_range(hak__slab_start(super * HAK_SUPER_SLABS + first), length)) {
+        if (!hak__arena_purge_range(hak__slab_start(super * HAK_SUPER_SLABS + first), length, HAK_UNUSED_SLABS)) {
             pool_released(super, hak__slabs_release(&hak__supers[super], first, count));
             break;
         }
@@ -531,7 +546,7 @@ static size_t idle_bytes(size_t super)
     return hak_likely(idle == 0) ? 0 : (size_t)hak_popcount32(idle) << HAK_SLAB_SHIFT;
 }
 
-size_t hak__pool_purge(uint64_t before_ms)
+size_t hak__pool_purge(uint64_t before_ms, size_t most)
 {
     hak__tiers_step();
     uint64_t waiting = UINT64_MAX;
@@ -540,7 +555,7 @@ size_t hak__pool_purge(uint64_t before_ms)
         if (hak_load(&hak__supers[super].kind, HAK_RELAXED) != HAK_SUPER_IN_SLABS)
             continue;
         uint64_t freed_ms = hak_load(&hak__supers[super].freed_ms, HAK_RELAXED);
-        if (freed_ms <= before_ms)
+        if (freed_ms <= before_ms && bytes < most)
             bytes += purge_super(super);
         else if (freed_ms < waiting && idle_bytes(super) != 0)
             waiting = freed_ms;
@@ -589,7 +604,5 @@ size_t hak__pool_trim(void)
         idle += idle_bytes(super);
         used += used_bytes(super);
     }
-    size_t bytes = purge_beyond(hak__arena_growth_room(idle, used, hak__os->now_ms()), idle);
-    idle -= hak_min(bytes, idle);
-    return bytes + purge_beyond(hak__arena_dirty_room(idle), idle);
+    return purge_beyond(hak__arena_room(idle, used, hak__os->now_ms()), idle);
 }

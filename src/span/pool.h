@@ -151,14 +151,14 @@ void hak__pool_give_inherited(size_t slab, unsigned count);
 /* The same for a run that has been idle: it does not count as activity in its SuperSlab. */
 void hak__pool_give_idle(size_t slab, unsigned count);
 
-/* Returns the pages of unused slabs in SuperSlabs that got no slabs back since `before_ms`; returns the bytes. Any thread, at any
+/* Returns the pages of unused slabs in SuperSlabs that got no slabs back since `before_ms`, until they are `most` bytes. Any thread, at any
  * time: it claims each run of slabs while its pages go. */
-size_t hak__pool_purge(uint64_t before_ms);
+size_t hak__pool_purge(uint64_t before_ms, size_t most);
 
 /* The earliest last activity among the SuperSlabs that the last hak__pool_purge left alone; UINT64_MAX: there are none. */
 uint64_t hak__pool_waiting_ms(void);
 
-/* Purges unused slabs from the top down until the dirty limit and the growth limit hold. Called before a SuperSlab is opened, and
+/* Purges unused slabs from the top down until the policy's limit holds. Called before a SuperSlab is opened, and
  * after an equal number of non-resident slabs has been taken. In a heap of many SuperSlabs it acts once per growth by a 256th.
  * Returns the bytes. */
 size_t hak__pool_trim(void);
