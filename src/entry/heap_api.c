@@ -9,7 +9,6 @@
 #include "harden/mode.h"
 #include "kinds/kind.h"
 #include "kinds/region.h"
-#include "process/heap_slow.h"
 #include "process/request.h"
 #include "process/start.h"
 #include "stats/stats.h"

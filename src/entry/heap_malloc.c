@@ -1,6 +1,6 @@
 /* Requests to user heaps, served from the thread's share. After waiting for a share's lock the thread checks it again: the heap
  * may have ended. */
-#include "process/heap_slow.h"
+#include "process/request.h"
 
 #include <errno.h>
 
@@ -12,7 +12,6 @@
 #include "guard/exact.h"
 #include "harden/harden.h"
 #include "kinds/kind.h"
-#include "process/request.h"
 #include "process/start.h"
 #include "process/thread.h"
 #include "span/shield.h"

@@ -1,5 +1,4 @@
 /* malloc's fast path: the class of a request, one pop (pop.h). Everything else is in malloc_slow.c. */
-#include "entry/malloc_slow.h"
 #include "entry/pop.h"
 #include "hakmem.h"
 

@@ -1,5 +1,5 @@
 /* The slow half of malloc: the bin is empty, or closed for a reason that decides where the block comes from. Called by malloc.c. */
-#include "entry/malloc_slow.h"
+#include "entry/pop.h"
 
 #include "cache/large_cache.h"
 #include "huge/huge.h"

@@ -7,7 +7,6 @@
 #include "base/assert.h"
 #include "hakmem.h"
 #include "kinds/kind.h"
-#include "process/heap_slow.h"
 #include "process/request.h"
 #include "profile/profile.h"
 

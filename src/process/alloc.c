@@ -6,7 +6,6 @@
 #include "guard/exact.h"
 #include "harden/mode.h"
 #include "huge/huge.h"
-#include "process/heap_slow.h"
 #include "process/request.h"
 #include "process/start.h"
 #include "upkeep/polling.h"

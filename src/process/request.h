@@ -68,3 +68,12 @@ hak_cold void *hak__no_memory(void);
 
 /* At the end of a request that has added or removed a huge block, or a part of a large one. */
 void hak__poll_huge(size_t given, size_t taken);
+
+/* --- from user heaps (entry/heap_malloc.c) ------------------------------------------------------------------------------------ */
+
+/* A block of the class, or a huge one, from the heap; NULL with errno ENOMEM: its limit forbids it, or the system refuses. */
+void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, const char *function);
+void *hak__uheap_alloc_huge(struct hak_uheap *own, size_t n, size_t align, bool *zero, const char *function);
+
+/* Applies all that the process's mode asks of a request. *zero: the bytes are known to be 0. */
+void *hak__uheap_request(struct hak_uheap *own, size_t align, size_t n, bool *zero, const char *function);

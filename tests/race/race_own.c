@@ -7,8 +7,8 @@
  *
  * Heaps 1 and 3 are threads', heap 2 is a share. */
 // test: check timeout=300
-#include <string.h>
 #include <errno.h>
+#include <string.h>
 
 #include "heaps_world.h"
 
@@ -21,7 +21,7 @@
 #include "guard/check.h"
 #include "guard/exact.h"
 #include "heap/heap.h"
-#include "process/heap_slow.h"
+#include "process/alloc.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
 #include "userheap/userheap.h"
