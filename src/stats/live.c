@@ -14,7 +14,6 @@
 #include "hakmem_stats.h"
 #include "harden/harden.h"
 #include "harden/quarantine.h"
-#include "harden/zero_size.h"
 #include "huge/huge.h"
 #include "os/os.h"
 #include "profile/profile.h"
