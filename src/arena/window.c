@@ -63,6 +63,7 @@ static int try_base(uintptr_t base, size_t supers)
     hak__window.map = (struct hak_slab *)hak__meta_start(HAK_META_MAP);
     hak_owner_store(&hak__window.slabs, 0);
     hak__window.base = data;
+    hak__window_show();
     hak_assert(data % HAK_SUPER_SIZE == 0, "SuperSlabs are aligned");
     return 0;
 }
@@ -234,6 +235,7 @@ static void raise_top(size_t new_top)
     hak_store(&hak__arena_frontier, new_top, HAK_RELEASE);
     hak_owner_store(&hak__window.slabs, new_top * HAK_SUPER_SLABS);
     hak_owner_store(&hak__window.sized_slabs, hak__window.exact_sizes ? 0 : new_top * HAK_SUPER_SLABS);
+    hak__window_show();
 }
 
 static int pass_over(size_t part);

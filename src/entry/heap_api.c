@@ -6,11 +6,11 @@
 #include "diag/report.h"
 #include "entry/pop.h"
 #include "hakmem.h"
+#include "harden/mode.h"
 #include "kinds/kind.h"
 #include "kinds/region.h"
 #include "process/request.h"
 #include "process/start.h"
-#include "span/hardened.h"
 #include "stats/stats.h"
 
 /* --- life -------------------------------------------------------------------------------------------------------------- */

@@ -8,7 +8,6 @@
 #include "process/request.h"
 #include "process/start.h"
 #include "profile/profile.h"
-#include "sample/sample.h"
 #include "upkeep/polling.h"
 
 hak_export hak_fast_path void *hak_malloc(size_t n)
@@ -37,14 +36,12 @@ hak_inline void *alloc_any(size_t n, uint32_t class)
     return hak_likely(class < HAK_CLASSES) ? hak__alloc_class(class, n) : hak__alloc_huge(n, HAK_SUPER_SIZE, NULL);
 }
 
-/* The process is hardened or samples blocks, or does not know yet. */
+/* The process is hardened or samples blocks, or does not know yet; this request is not sampled. */
 static hak_cold void *malloc_open(size_t n, uint32_t class)
 {
     void *block;
     if (hak__is_hardened())
         return hak__malloc_hardened(n);
-    if (hak__sample_on() && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
-        return block;
     struct hak_heap *heap = hak__heap_current();
     uint32_t reasons =
         class < HAK_CLASSES ? heap->closed_reasons[class] & ~(uint32_t)(HAK_CLOSED_POLLING | HAK_CLOSED_PROFILED) : 0;
@@ -59,7 +56,10 @@ static hak_noinline void *malloc_rest(size_t n, uint32_t class)
 {
     if (hak_likely(!hak_load(&hak__hardened.open, HAK_RELAXED)))
         return alloc_any(n, class);
-    void *block = malloc_open(n, class);
+    void *block = n > HAK_MID_MAX || hak__profile_malloc_counts() ? NULL : hak__request_sample(NULL, HAK_ALIGN, n);
+    if (block != NULL)
+        return block;
+    block = malloc_open(n, class);
     if (n > HAK_MID_MAX)
         hak__request_note(block, n);
     return block;

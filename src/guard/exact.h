@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cache/cache.h"
-#include "span/hardened.h"
+#include "harden/mode.h"
 
 /* A block of the class, for n bytes; a hardened one holds exactly n. NULL when the system refuses. */
 void *hak__closed_malloc(struct hak_heap *heap, uint32_t class, size_t n);

@@ -134,6 +134,9 @@ struct hak_heap *hak__heap_new(void);
 /* The same, but may also use the last id, which is kept for the exit heap: it serves threads that find no other heap. */
 struct hak_heap *hak__heap_new_last(void);
 
+/* Makes the calling thread's heap one of the present generation (arena/owner.h): what it has begun before a fork is inherited. */
+void hak__heap_renew(struct hak_heap *heap);
+
 /* Memory for the bitmaps of a new span, from former bitmaps or new (NULL: the system refuses). The second: takes back the bitmaps
  * of a span that has ended. */
 void *hak__bitmaps_take(struct hak_heap *heap, size_t bytes);
@@ -215,6 +218,9 @@ void hak__common_fork_child(void);
 
 /* Gives back blocks of this heap, of any classes. `function` names the public call for reports of misuse. */
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function);
+
+/* Gives back a block of this heap's inherited span, without a key. */
+void hak__heap_give_spared(struct hak_heap *heap, void *block, const char *function);
 
 /* Ends a single-block span for another thread that has freed the block: its slabs go to the pool at once, since the owner holds
  * only counters of such a span. `heap` is the freeing thread's (NULL: it has none), `word` the slab's owner word as read. */

@@ -18,8 +18,8 @@
 
 #include "base/assert.h"
 #include "base/bits.h"
+#include "harden/spans.h"
 #include "heap/spans.h"
-#include "span/hardened.h"
 #include "span/pool.h"
 
 /* A class's first spans are short (docs/decisions/0040, 0059). */

@@ -31,7 +31,7 @@ bool hak__huge_free_quickly(struct hak_heap *heap, void *p);
 /* The usable bytes of the huge block that begins at p; 0 if none does. */
 size_t hak__huge_usable(const void *p);
 
-/* Notes that the block that begins at p has no seal for now (span/hardened.h). */
+/* Notes that the block that begins at p has no seal for now (harden/mode.h). */
 void hak__huge_unsealed(const void *p, bool whole);
 enum { HAK_HUGE_UNSEALED = 1, HAK_HUGE_WHOLE = 2 }; /* the map's start bound of an unsealed block: its pages are the request */
 

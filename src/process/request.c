@@ -10,11 +10,12 @@
 #include "diag/latency.h"
 #include "guard/check.h"
 #include "guard/exact.h"
+#include "harden/harden.h"
+#include "harden/mode.h"
 #include "huge/huge.h"
 #include "os/os.h"
 #include "process/start.h"
 #include "profile/profile.h"
-#include "span/hardened.h"
 #include "upkeep/background.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
@@ -35,26 +36,45 @@ struct hak_heap *hak__request_heap_slow(void)
     return heap;
 }
 
-static struct hak_samples *samples_of(struct hak_uheap *own) { return own != NULL ? &own->samples : NULL; }
+/* Whether a refill has left this request to a guarded sample: the calling thread's heap, or its share of the user heap. */
+static bool guard_is_due(struct hak_heap *heap, struct hak_uheap *own, uint32_t class)
+{
+    if (!hak__guarded_wanted() || hak__sample.bytes == 0 || class > HAK_CLASS_MID_LAST)
+        return false;
+    if (own != NULL)
+        heap = hak__uheap_attach(heap, own, "malloc");
+    if (heap == NULL || !hak__heap_lock(heap))
+        return false;
+    bool due = hak_peek(&heap->own) == own && hak__cache_sample_due(heap, class);
+    hak__heap_unlock(heap);
+    return due;
+}
 
 void *hak__request_sample(struct hak_uheap *own, size_t align, size_t n)
 {
-    struct hak_heap *heap = hak__profile_counts() ? hak__request_heap() : NULL;
+    bool counting = hak__profile_counts();
+    struct hak_heap *heap = counting || hak__guarded_wanted() ? hak__request_heap() : NULL;
     bool without = n == 0 && hak__hardened.on; /* blocks of no bytes stay inaccessible (harden/zero_size.h) */
-    if (heap == NULL || without || !hak__profile_due(heap, n))
+    if (heap == NULL || without)
         return NULL;
     if (own == NULL && (heap->mode & HAK_MODE_REDIRECTED) != 0)
         own = heap->share.standard;
-    void *block = hak__profile_take(align <= HAK_ALIGN ? hak__class_of(n) : hak__aligned_class(align, n), n, samples_of(own));
-    hak__profile_poll(heap, hak__os->now_ms()); /* the only occasion for a thread whose requests all hit */
+    bool counts = counting && hak__profile_due(heap, n);
+    bool guarded = guard_is_due(heap, own, hak__hardened.on ? hak__harden_class(align, n) : hak__aligned_class(align, n));
+    if (!counts && !guarded)
+        return NULL;
+    void *block = hak__sample_take(align, n, guarded, counts, own != NULL ? &own->samples : NULL);
+    if (counts)
+        hak__profile_poll(heap, hak__os->now_ms()); /* the only occasion for a thread whose requests all hit */
     return block;
 }
 
 void hak__request_note(void *block, size_t n)
 {
     struct hak_heap *heap = block != NULL && hak__profile_counts() ? hak__request_heap() : NULL;
+    struct hak_uheap *own = heap != NULL ? hak__uheap_of(block) : NULL;
     if (heap != NULL)
-        hak__profile_note(heap, block, n, samples_of(hak__uheap_of(block)));
+        hak__profile_note(heap, block, n, own != NULL ? &own->samples : NULL);
 }
 
 static size_t collect(void flush(struct hak_heap *))

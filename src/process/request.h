@@ -43,9 +43,9 @@ hak_inline struct hak_heap *hak__request_enter(void)
     return heap;
 }
 
-/* While a profile counts: counts down a request up to the mid classes, of a user heap or malloc's if NULL. Returns a sampled
- * block, aligned as asked, when the countdown ends, else NULL. */
-struct hak_uheap;
+/* Chooses samples, once for each request up to the mid classes that finds no block or is to be counted, of a user heap, or malloc's
+ * if NULL: it counts for a profile if the thread's countdown ends, and gets guard pages if a refill has left it to that
+ * (cache/refill.c). Returns the sampled block, aligned as asked; NULL: it is to be served as any other. */
 hak_cold void *hak__request_sample(struct hak_uheap *own, size_t align, size_t n);
 
 /* Sends a redirected thread's requests to malloc until the end call, which takes the result. */
@@ -91,8 +91,6 @@ hak_noinline void *hak__alloc_huge(size_t n, size_t align, bool *zero);
 /* The slow half of malloc for user heaps (process/heap_malloc.c). */
 /* A block of the class, or a huge one, from the heap; NULL with errno ENOMEM: its limit forbids it, or the system refuses. */
 void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, const char *function);
-/* The same, but never a sample, because a sample's block ends at a page's end. */
-void *hak__uheap_alloc_aligned(struct hak_uheap *own, uint32_t class, size_t n, const char *function);
 void *hak__uheap_alloc_huge(struct hak_uheap *own, size_t n, size_t align, bool *zero, const char *function);
 
 /* Applies all that the process's mode asks of a request. *zero: the bytes are known to be 0. */

@@ -11,12 +11,12 @@
 #include "base/syscall.h"
 #include "cache/cache.h"
 #include "cache/outbox.h"
-#include "cache/quarantine.h"
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "guard/check.h"
+#include "harden/mode.h"
+#include "harden/quarantine.h"
 #include "heap/heap.h"
-#include "span/hardened.h"
 #include "upkeep/background.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
@@ -179,6 +179,7 @@ static bool make_key(void)
 /* Makes the heap the calling thread's own. */
 static void become_owner(struct hak_heap *heap)
 {
+    hak__heap_renew(heap);
     set_thread(heap);
     set_current(heap);
     hak__heap_unlock(heap);

@@ -10,8 +10,8 @@
 #include "arena/runs.h"
 #include "arena/window.h"
 #include "base/assert.h"
+#include "harden/mode.h"
 #include "os/os.h"
-#include "span/hardened.h"
 
 /* --- the slabs of a SuperSlab ---------------------------------------------------------------------------------------- */
 
@@ -442,6 +442,17 @@ bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id)
     if (!is_assigned(super)) /* no longer assigned: its hints are due */
         pool_released(super, left);
     return empty;
+}
+
+void hak__pool_give_inherited(size_t slab, unsigned count)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    bool clean = !hak__super_is_bare(super) && !hak__thp_must_stay(super)
+              && hak__arena_purge_range(hak__slab_start(slab), (size_t)count << HAK_SLAB_SHIFT);
+    if (!clean)
+        hak__pool_give(slab, count);
+    else
+        pool_released(super, hak__slabs_release_clean(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count));
 }
 
 void hak__pool_give_idle(size_t slab, unsigned count)

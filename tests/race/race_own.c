@@ -7,6 +7,7 @@
  *
  * Heaps 1 and 3 are threads', heap 2 is a share. */
 // test: check timeout=300
+#include <string.h>
 #include <errno.h>
 
 #include "heaps_world.h"

@@ -16,7 +16,8 @@
 #include "arena/runs.h"
 #include "arena/window.h"
 #include "base/assert.h"
-#include "cache/quarantine.h"
+#include "harden/quarantine.h"
+#include "harden/spans.h"
 #include "diag/options.h"
 #include "diag/report.h"
 #include "os/os.h"
@@ -69,6 +70,7 @@ void world_reset(void)
     hak__window.map = map;
     hak__spans = spans;
     hak_owner_store(&hak__window.slabs, (size_t)WORLD_SUPERS * HAK_SUPER_SLABS);
+    hak__window_show();
     atomic_store(&free_supers, (1u << WORLD_SUPERS) - 1);
 }
 
@@ -176,6 +178,7 @@ __attribute__((weak)) void world_waits(void) {}
 /* Locks know the threads of a case by these numbers. No child is forked, but in the cases of forks. */
 uint32_t hak__lock_me(void) { return 1 + explore_thread(); }
 __attribute__((weak)) struct hak_forked hak__forked;
+__attribute__((weak)) struct hak_wiped hak__wiped;
 __attribute__((weak)) void hak__fork_found(void) {}
 __attribute__((weak)) uint32_t hak__fork_repairs(void) { return 0; }
 

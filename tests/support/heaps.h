@@ -7,7 +7,7 @@
 #include "cache/cache.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
-#include "cache/quarantine.h"
+#include "harden/quarantine.h"
 #include "cache/tune.h"
 #include "heap/spans.h"
 #include "support/check.h"
