@@ -14,7 +14,7 @@ ATOMIC_HEADER = re.compile(r"#\s*include\s*<stdatomic\.h>")
 CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif|else)\b", re.M)
 
 # Whether an address is of a kind: asked by the folder that knows it, and by kinds/; all others call a function of its table.
-KINDS = {"hak__sample_has": "sample", "hak__profile_has": "profile", "hak__zero_size_has": "harden", "hak__region_of": "userheap"}
+KINDS = {"hak__sample_has": "sample", "hak__profile_has": "profile", "hak__zero_size_has": "harden", "hak__region_of": "region"}
 KIND = re.compile(rf"\b({'|'.join(KINDS)})\(")
 
 

@@ -11,7 +11,7 @@
 #include "guard/check.h"
 #include "process/thread.h"
 #include "upkeep/step.h"
-#include "userheap/region.h"
+#include "userheap/userheap.h"
 
 static struct hak_lock *held_while_starting;
 
@@ -22,7 +22,9 @@ static struct hak_lock *held_while_starting;
 static bool fork_repair(void)
 {
     bool forker = (hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0;
-    hak__region_fork_child();
+    const struct hak_regions *regions = hak_load(&hak__regions, HAK_RELAXED);
+    if (regions != NULL)
+        regions->fork_child();
     if (hak__fork_alone() && forker)
         return true;
     hak__lock_fork_child(held_while_starting);
