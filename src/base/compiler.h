@@ -17,6 +17,12 @@
 #define hak_rare_data __attribute__((section(".bss.rare")))   /* zero at start */
 #define hak_inline static inline __attribute__((always_inline))
 #define hak_export __attribute__((visibility("default")))
+/* What libhakmem-region calls in malloc's library: exported there as HAKMEM_REGION_1 (cmake/symbols.map), replaceable by no other. */
+#if defined(HAK_REGION_LIBRARY)
+#define hak_for_region __attribute__((visibility("default")))
+#else
+#define hak_for_region __attribute__((visibility("protected")))
+#endif
 #define hak_malloc_like __attribute__((malloc))
 #define hak_line_aligned __attribute__((aligned(64)))   /* on a struct's first member: the struct shares no cache line */
 #define hak_hide(p) __asm__("" : "+r"(p))   /* hides where a value comes from, so that the compiler keeps it in a register */

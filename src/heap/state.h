@@ -10,7 +10,6 @@
 #pragma once
 
 #include "base/assert.h"
-#include "os/robust.h"
 #include "span/span.h"
 
 /* --- bins --------------------------------------------------------------------------------------------------------------- */
@@ -165,7 +164,6 @@ struct hak_share {
     struct hak_uheap *standard; /* of a thread's heap in HAK_MODE_REDIRECTED: the target of requests */
     uint32_t first_span; /* of a share: the list of all its spans, as the first one's slab plus one */
     bool merged; /* of a share without a user heap: its bins may hold blocks that are the process's now */
-    struct hak_robust_thread robust; /* of a thread's heap: for the locks of regions (userheap/region.h) */
 };
 
 /* Counts `bytes` against the limit. False: the limit does not allow them, and nothing is counted. Relaxed: the figure guards

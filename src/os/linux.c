@@ -524,6 +524,7 @@ int hak__os_advise(uintptr_t address, size_t size, enum hak_os_advice what)
 
 uintptr_t hak__os_probe(size_t size)
 {
+    hak_assert(size != 0, "addresses for something");
     uintptr_t found = hak__os->probe(size);
     os_counted(HAK_OS_PROBE, found == 0);
     return found;

@@ -12,7 +12,7 @@
 #include "harden/mode.h"
 #include "process/thread.h"
 #include "upkeep/step.h"
-#include "userheap/region.h"
+#include "userheap/userheap.h"
 
 static struct hak_lock *held_while_starting;
 
@@ -35,8 +35,10 @@ static void begin_generation(struct hak_heap *mine)
 static bool fork_repair(void)
 {
     bool forker = (hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0;
+    const struct hak_regions *regions = hak_load(&hak__regions, HAK_RELAXED);
     hak__window_show();
-    hak__region_fork_child();
+    if (regions != NULL)
+        regions->fork_child();
     if (forker)
         begin_generation(hak__heap_current());
     if (hak__fork_alone() && forker)
