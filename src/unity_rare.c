@@ -23,6 +23,7 @@
 #include "arena/hugepages.c"
 #include "arena/mapping.c"
 #include "arena/retained.c"
+#include "arena/returned.c"
 #include "arena/recycled.c"
 #include "arena/runs.c"
 #include "harden/zero_size.c"

@@ -169,7 +169,7 @@ static void clear_pages(char *pages, size_t bytes)
     for (size_t step; bytes != 0; pages += step, bytes -= step) {
         step = hak_min(bytes, PAGES_ASKED * hak__page_size());
         hardened_ask(&there, pages, step);
-        if (sum_there(&there) <= PAGES_CLEARED || !hak__arena_purge_range(pages, step))
+        if (sum_there(&there) <= PAGES_CLEARED || !hak__arena_purge_range(pages, step, HAK_UNUSED_PAGES))
             each_there(&there, pages, clear_page);
     }
 }
@@ -265,7 +265,7 @@ static bool close_whole(char *pages, size_t whole)
 {
     if (whole == 0 || guard_pages(pages, whole))
         return whole != 0;
-    if (hak_load(&no_kernel_guards, HAK_RELAXED) && !hak__arena_purge_range(pages, whole))
+    if (hak_load(&no_kernel_guards, HAK_RELAXED) && !hak__arena_purge_range(pages, whole, HAK_UNUSED_PAGES))
         memset(pages, 0, whole);
     return forbid_pages(pages, whole);
 }

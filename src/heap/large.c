@@ -146,7 +146,7 @@ static void cut_off(const struct hak_span *span, size_t slab, unsigned had)
 {
     size_t end = (size_t)span->slabs << HAK_SLAB_SHIFT, used = hak_align_up(hak__classes[span->class].size, hak__page_size());
     if (end >= used + REST_LEAST)
-        hak__arena_purge_range(hak__slab_start(slab) + used, end - used);
+        hak__arena_purge_range(hak__slab_start(slab) + used, end - used, HAK_UNUSED_PAGES);
     hak__pool_give(slab + span->slabs, had - span->slabs);
 }
 

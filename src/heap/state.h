@@ -38,7 +38,7 @@ struct hak_heap_class {
     uint16_t moves; /* refills and drains since the budget was last checked */
     uint16_t warm_need; /* blocks that make a span good for a refill; 0: no warm pool */
     uint8_t warm_count; /* spans in the warm pool */
-    uint8_t warm_budget; /* the most spans that the next miss puts there, if adaptive */
+    uint8_t warm_budget; /* the most spans that the next miss puts there */
     uint8_t warm_rate; /* hit rate of late, in 256ths */
     uint8_t absorbs; /* while closed by polling: whether it took in blocks of other heaps before */
     bool sample_next; /* the request that next finds the bin empty is to be sampled (cache/refill.c) */
@@ -90,6 +90,7 @@ struct hak_budget {
     size_t bytes; /* capacity * size above the first capacities, summed */
     size_t process_bytes; /* capacity * size, summed, and large_cache.charged */
     bool in_process; /* ... and counted in the process's sum; not while parked */
+    bool fixed; /* capacities neither grow nor shrink */
     uint32_t pause; /* refused growths before the budget is checked again */
     uint32_t hand; /* the class at which the search for idle capacity continues */
     uint64_t shrink_ms; /* when idle bins last gave back */
@@ -285,6 +286,8 @@ struct hak_heap {
     struct hak_outbox outbox;
     struct hak_budget budget;
     struct hak_polling polling;
+    uint16_t refill_count; /* blocks of a refill that bytes do not limit */
+    bool warm_fixed; /* the classes' warm_budget does not change */
     uint64_t sample_left; /* refilled blocks up to the next sample; 0: not drawn (cache/refill.c) */
     struct hak_large_cache large_cache;
     struct hak_sources sources;

@@ -167,7 +167,7 @@ typedef int linux_clock(clockid_t clock, struct timespec *time);
 static int linux_clock_by_call(clockid_t clock, struct timespec *time) { return (int)hak__syscall(SYS_clock_gettime, clock, time); }
 
 /* Uses the kernel's clock function, which needs no system call; a process without one makes the call. */
-static uint64_t linux_now_ms(void)
+static struct timespec linux_now(int which)
 {
     static _Atomic(linux_clock *) known; /* relaxed: every thread finds the same function */
     struct timespec t;
@@ -178,9 +178,19 @@ static uint64_t linux_now_ms(void)
             clock = linux_clock_by_call;
         hak_store(&known, clock, HAK_RELAXED);
     }
-    if (clock(CLOCK_MONOTONIC_COARSE, &t) != 0)
-        t = (struct timespec){ 0, 0 };
+    return clock(which, &t) == 0 ? t : (struct timespec){ 0, 0 };
+}
+
+static uint64_t linux_now_ms(void)
+{
+    struct timespec t = linux_now(CLOCK_MONOTONIC_COARSE);
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static uint64_t linux_now_ns(void)
+{
+    struct timespec t = linux_now(CLOCK_MONOTONIC);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 /* The kernel hands every program 16 random bytes at start, so no system call is needed; a count makes the numbers derived from them
@@ -353,6 +363,7 @@ const struct hak_os hak__os_linux = {
     .huge_setting = linux_huge_setting,
     .probe = linux_probe,
     .now_ms = linux_now_ms,
+    .now_ns = linux_now_ns,
     .random = linux_random,
     .fixed = linux_fixed,
     .page_size = linux_page_size,

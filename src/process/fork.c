@@ -1,7 +1,7 @@
 /* fork() in a process with threads. No lock is held across it: there is no prepare handler, so a fork neither waits for a lock
  * nor deadlocks with the C library's. A child's first slow path detects the fork (base/forked.h), resets the locks that missing
  * threads may have held (their sections keep the data valid at every step) and takes over those threads' heaps. */
-#include "process/fork.h"
+#include "process/thread.h"
 
 #include <unistd.h>
 

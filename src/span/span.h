@@ -128,7 +128,7 @@ struct hak_span {
     uint8_t fresh; /* blocks at and above the frontier are known to be zero */
     uint8_t listed; /* in the heap's list */
     uint8_t warm; /* its place in the heap's warm pool, counted from 1; 0: not there */
-    uint8_t purged; /* the pages in free blocks went back, and the span is unchanged since */
+    uint8_t purged; /* 1 plus the pages in free blocks that went back, at most 255, unless the span changes; else 0 */
     uint8_t keys; /* enum hak_span_keys */
     uint8_t single; /* any thread that frees its only block ends it */
     uint16_t changes; /* batches of blocks taken or given, modulo 2^16 */

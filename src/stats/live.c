@@ -6,6 +6,7 @@
 
 #include "arena/hugepages.h"
 #include "arena/meta.h"
+#include "arena/returned.h"
 #include "cache/cache.h"
 #include "diag/latency.h"
 #include "diag/options.h"
@@ -13,7 +14,6 @@
 #include "hakmem_stats.h"
 #include "harden/harden.h"
 #include "harden/quarantine.h"
-#include "harden/zero_size.h"
 #include "huge/huge.h"
 #include "os/os.h"
 #include "profile/profile.h"
@@ -44,6 +44,7 @@
     X(huge_bytes, &hak__huge_counts.live_bytes) \
     X(thp, &hak__thp_counts) \
     X(upkeep, &hak__upkeep_counts) \
+    X(returns, &hak__return_counts) \
     X(heaps, hak__heap_address(0))          /* heap i at i * heap_stride, i from 1 */ \
     X(heap_last, &hak__heap_last)           /* 32 bits: the last i */ \
     X(os_calls, hak__os_calls) \

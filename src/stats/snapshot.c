@@ -6,6 +6,7 @@
 
 #include "arena/hugepages.h"
 #include "arena/meta.h"
+#include "arena/returned.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "base/syscall.h"
@@ -110,6 +111,7 @@ static void add_heaps(struct hak_stats *out)
 #define ROOT_pool &hak__pool_counts
 #define ROOT_thp &hak__thp_counts
 #define ROOT_tiers &hak__tier_counts
+#define ROOT_returns &hak__return_counts
 #define ROOT_upkeep &hak__upkeep_counts
 #define WORD(root, offset) word_at(ROOT_##root, offset)
 #define HEAPS(field) 0

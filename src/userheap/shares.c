@@ -365,7 +365,7 @@ static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span,
     if (!usable) /* the slabs stay claimed, without an owner */
         return;
     if (purge && !bare)
-        hak__arena_purge_range(hak__slab_start(slab), whole);
+        hak__arena_purge_range(hak__slab_start(slab), whole, HAK_UNUSED_SLABS);
     hak__pool_give(slab, slabs);
 }
 

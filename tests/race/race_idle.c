@@ -33,7 +33,7 @@ void world_purged(size_t slab, size_t count)
 
 static void walk(void)
 {
-    static const struct hak_idle_work all = { .at_once = true, .slabs = HAK_SUPER_SLABS, .purges = UINT32_MAX };
+    static const struct hak_idle_work all = { .slabs = HAK_SUPER_SLABS, .purges = UINT32_MAX, .most = SIZE_MAX };
     hak__idle_walk(&all);
 }
 

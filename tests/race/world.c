@@ -13,6 +13,7 @@
 #include "arena/meta.h"
 #include "arena/recycled.h"
 #include "arena/retained.h"
+#include "arena/returned.h"
 #include "arena/runs.h"
 #include "arena/window.h"
 #include "base/assert.h"
@@ -106,23 +107,21 @@ void hak__supers_give(size_t first, size_t count)
 /* What goes away with the pages of a range. Time does not matter to what is explored. */
 __attribute__((weak)) void world_purged(size_t slab, size_t count) { (void)slab, (void)count; }
 
-bool hak__arena_purge_range(void *start, size_t bytes)
+bool hak__arena_purge_range(void *start, size_t bytes, enum hak_unused kind)
 {
+    (void)kind;
     world_purged(hak__slab_of(start), bytes >> HAK_SLAB_SHIFT);
     return true;
 }
 
-size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms)
+size_t hak__arena_room(size_t idle, size_t used, uint64_t now_ms)
 {
     (void)idle, (void)used, (void)now_ms;
-    return SIZE_MAX / 2;
-}
-
-size_t hak__arena_dirty_room(size_t idle)
-{
-    (void)idle;
     return 0;
 }
+
+/* What it costs does not either. */
+__attribute__((weak)) void hak__return_regret(enum hak_unused kind, size_t bytes, uint64_t idle_ms) { (void)kind, (void)bytes, (void)idle_ms; }
 
 __attribute__((weak)) void hak__waiting_end(void) {}   /* no run waits */
 
