@@ -11,8 +11,9 @@
 #include "arena/runs.h"
 #include "arena/window.h"
 #include "base/assert.h"
+#include "diag/options.h"
+#include "harden/mode.h"
 #include "os/os.h"
-#include "span/hardened.h"
 
 /* --- the slabs of a SuperSlab ---------------------------------------------------------------------------------------- */
 
@@ -201,7 +202,7 @@ static bool others_have_room(void)
 
 void hak__tiers_step(void)
 {
-    if (!hak__tiers_on() || !others_have_room())
+    if (hak__option(HAK_OPTION_tiers) == 0 || !others_have_room())
         return;
     for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1)) {
         uint64_t word = hak_load(&hak__supers[super].slabs, HAK_SEQ_CST);
@@ -286,7 +287,7 @@ static size_t claim_in(size_t super, unsigned count, bool *fresh)
 
 /* --- search -------------------------------------------------------------------------------------------------------- */
 
-enum which_supers { ANY_TIER, HOT_ONES, DRAINING_ONES };
+enum which_supers { HOT_ONES, DRAINING_ONES };
 
 /* Of 64 SuperSlabs, those whose longest hinted run is of exactly this level: the shorter it is, the fuller they are. */
 static uint64_t pool_candidates(enum which_supers which, size_t word, unsigned level)
@@ -295,7 +296,7 @@ static uint64_t pool_candidates(enum which_supers which, size_t word, unsigned l
     uint64_t bits = hak_load(&hints->partial[level], HAK_RELAXED);
     if (bits != 0 && level + 1 < HAK_LEVELS)
         bits &= ~hak_load(&hints->partial[level + 1], HAK_RELAXED);
-    if (bits == 0 || which == ANY_TIER)
+    if (bits == 0)
         return bits;
     uint64_t draining = hak_load(&hints->draining, HAK_RELAXED);
     return bits & (which == HOT_ONES ? ~draining : draining);
@@ -317,11 +318,11 @@ static uint64_t fullest_superslab(size_t word, uint64_t bits, unsigned *left)
     return best;
 }
 
-/* With tiers, takes a single slab from the fullest of the first few SuperSlabs that offer one; otherwise takes from the lowest. */
+/* Takes a single slab from the fullest of the first few SuperSlabs that offer one, a longer run from the lowest. */
 static size_t search_word(enum which_supers which, size_t word, unsigned level, unsigned count, bool *fresh)
 {
     uint64_t bits = pool_candidates(which, word, level), tried;
-    for (unsigned left = which != ANY_TIER && count == 1 ? CANDIDATES : 0; bits != 0; bits &= ~tried) {
+    for (unsigned left = count == 1 ? CANDIDATES : 0; bits != 0; bits &= ~tried) {
         bool only = (bits & (bits - 1)) == 0;
         tried = only || left == 0 ? bits & -bits : fullest_superslab(word, bits, &left);
         size_t found = claim_in(word * 64 + hak_ctz64(tried), count, fresh);
@@ -331,10 +332,10 @@ static size_t search_word(enum which_supers which, size_t word, unsigned level, 
     return HAK_NO_RUN;
 }
 
-static size_t search_level(enum which_supers which, unsigned level, unsigned count, bool *fresh)
+static size_t search_level(enum which_supers which, unsigned level, unsigned count, size_t top, bool *fresh)
 {
     size_t found = HAK_NO_RUN;
-    for (size_t word = hak__part_next(0); word * 64 < hak__arena_top() && found == HAK_NO_RUN; word = hak__part_next(word + 1))
+    for (size_t word = hak__part_next(0, top); word * 64 < top && found == HAK_NO_RUN; word = hak__part_next(word + 1, top))
         found = search_word(which, word, level, count, fresh);
     return found;
 }
@@ -342,12 +343,12 @@ static size_t search_level(enum which_supers which, unsigned level, unsigned cou
 static size_t pool_search(enum which_supers which, unsigned count, bool *fresh)
 {
     unsigned level = hak__level_of(count);
-    size_t found = HAK_NO_RUN;
+    size_t found = HAK_NO_RUN, top = hak__arena_top();
     for (unsigned at = level; at < HAK_LEVELS && found == HAK_NO_RUN; at++)
-        found = search_level(which, at, count, fresh);
+        found = search_level(which, at, count, top, fresh);
     /* A run of 3 may also lie where the hints know only of one of 2: rare, so tried last. */
     if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
-        found = search_level(which, level - 1, count, fresh);
+        found = search_level(which, level - 1, count, top, fresh);
     return found;
 }
 
@@ -390,9 +391,8 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
 size_t hak__pool_take(unsigned count, bool *fresh)
 {
     hak_assert(count != 0 && count <= HAK_SPAN_SLABS_MAX, "a run of a span's length");
-    bool tiers = hak__tiers_on();
-    size_t found = pool_search(tiers ? HOT_ONES : ANY_TIER, count, fresh);
-    if (found == HAK_NO_RUN && tiers) {
+    size_t found = pool_search(HOT_ONES, count, fresh);
+    if (found == HAK_NO_RUN && hak_load(&hak__tier_counts.draining, HAK_RELAXED) != 0) {
         found = pool_search(DRAINING_ONES, count, fresh);
         if (found != HAK_NO_RUN)
             hak__tier_drawn();
@@ -457,6 +457,17 @@ bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id)
     if (!is_assigned(super)) /* no longer assigned: its hints are due */
         pool_released(super, left);
     return empty;
+}
+
+void hak__pool_give_inherited(size_t slab, unsigned count)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    bool clean = !hak__super_is_bare(super) && !hak__thp_must_stay(super)
+              && hak__arena_purge_range(hak__slab_start(slab), (size_t)count << HAK_SLAB_SHIFT, HAK_UNUSED_SLABS);
+    if (!clean)
+        hak__pool_give(slab, count);
+    else
+        pool_released(super, hak__slabs_release_clean(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count));
 }
 
 void hak__pool_give_idle(size_t slab, unsigned count)

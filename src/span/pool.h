@@ -7,7 +7,6 @@
 
 #include "arena/arena.h"
 #include "base/bits.h"
-#include "span/experiments.h"
 
 /* --- the slabs of a SuperSlab --------------------------------------------------------------------------------------------
  *
@@ -77,10 +76,10 @@ extern struct hak_tier_figures hak__tier_counts;
 
 hak_inline unsigned hak__slabs_used(uint64_t word) { return HAK_SUPER_SLABS - hak_popcount32(hak__slabs_unused(word)); }
 
-/* Whether the SuperSlab is DRAINING; never while the option tiers is 0. */
+/* Whether the SuperSlab is DRAINING. */
 hak_inline bool hak__tier_draining(size_t super)
 {
-    return (hak_load(&hak__super_words[super / 64].draining, HAK_RELAXED) >> super % 64 & 1) != 0 && hak__tiers_on();
+    return (hak_load(&hak__super_words[super / 64].draining, HAK_RELAXED) >> super % 64 & 1) != 0;
 }
 
 /* Updates the tier after a claim has made the SuperSlab's word `word`. From any thread. */
@@ -143,6 +142,10 @@ void hak__pool_give(size_t slab, unsigned count);
 
 /* Gives back a run; a SuperSlab assigned to the heap `id` stays open when it empties, and the result is true. */
 bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id);
+
+/* The same in a forked child for a run whose pages are its parent's too: they go back to the system at once, because a use would
+ * copy them. */
+void hak__pool_give_inherited(size_t slab, unsigned count);
 
 /* The same for a run that has been idle: it does not count as activity in its SuperSlab. */
 void hak__pool_give_idle(size_t slab, unsigned count);

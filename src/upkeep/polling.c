@@ -9,7 +9,6 @@
 #include "diag/options.h"
 #include "os/os.h"
 #include "profile/profile.h"
-#include "span/experiments.h"
 #include "span/pool.h"
 #include "upkeep/background.h"
 #include "upkeep/idle.h"
@@ -118,7 +117,7 @@ static void shrink_idle_bins(struct hak_heap *heap, uint64_t now)
     heap->budget.shrink_ms = now;
     if (!hak__heap_lock(heap))
         return;
-    if (hak__bins_adapt())
+    if (!heap->budget.fixed)
         hak__large_cache_age(heap);
     hak__cache_shrink_idle(heap);
     hak__heap_unlock(heap);
