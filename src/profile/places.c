@@ -17,8 +17,9 @@ struct chunk {
 
 static uintptr_t reserved_start, reserved_end;
 static struct hak_profile_area place_records, place_chunks, place_range, outer_table;
-static _Atomic uint64_t free_records[PLACE_CLASSES + 1]; /* tag << 32 | the first one's number plus one */
-static _Atomic uint64_t fresh_places[PLACE_CLASSES]; /* used places of the chunk << 32 | the chunk's number plus one */
+static hak_rare_data _Atomic uint64_t free_records[PLACE_CLASSES + 1]; /* tag << 32 | the first one's number plus one */
+static hak_rare_data _Atomic uint64_t
+    fresh_places[PLACE_CLASSES]; /* used places of the chunk << 32 | the chunk's number plus one */
 
 static struct hak_profile_record *record_by(uint32_t number) { return (struct hak_profile_record *)place_records.start + number; }
 
