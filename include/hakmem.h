@@ -229,7 +229,7 @@ const char *hak_option_origin(const char *name);
 
 struct hak_option_info {
     const char *name, *help;
-    const char *kind;            /* "count", "bytes", "time" (in ms), "every" (a time, or bytes with HAK_OPTION_IN_BYTES added),
+    const char *kind;            /* "count", "bytes", "time" (in ms), "percent", "every" (a time, or bytes with HAK_OPTION_IN_BYTES added),
                                   * "flag", or another kind of docs/options.md */
     const char *takes_effect;    /* "at start", "new threads" or "at once" */
     const char *origin;          /* as from hak_option_origin */

@@ -171,7 +171,17 @@ struct hak_stats {
     uint64_t reserve_missed;          /* requests that still had to map memory */
     uint64_t reserve_prefaulted;      /* SuperSlabs made one huge page when they were opened */
 
-    uint64_t reserved[32];
+    /* memory returned to the system so far, in bytes */
+    uint64_t returns_supers;          /* emptied SuperSlabs and tails of huge blocks */
+    uint64_t returns_slabs;           /* unused slabs */
+    uint64_t returns_pages;           /* pages in free blocks */
+    uint64_t returns_regretted_supers;/* of these, used again soon */
+    uint64_t returns_regretted_slabs;
+    uint64_t returns_regretted_pages; /* at most */
+    uint64_t returns_cost_ns;         /* time that returning has taken */
+    uint64_t returns_regret_ns;       /* time that the faults on regretted memory have taken, as estimated */
+
+    uint64_t reserved[24];
 
     struct hak_stats_class classes[HAK_STATS_CLASSES];
     struct hak_stats_latency latency_malloc, latency_free;

@@ -80,7 +80,7 @@ class Layers(LintTest):
         self.assert_finds(lint_layers, "kinds/ lies below entry/", "process/ lies below kinds/")
 
     def test_peers(self):
-        self.plant("src/sample/sample.c", '#include "harden/harden.h"\n')
+        self.plant("src/sample/guarded.c", '#include "harden/harden.h"\n')
         self.assert_finds(lint_layers, "are peers")
 
     def test_relative_to_file(self):
@@ -301,7 +301,7 @@ class Idioms(LintTest):
         self.assert_finds(lint_idioms, "a.c:1:", "a.c:2: '__atomic_load_n(", "a.c:3: 'atomic_fetch_add(", "a.c:4:")
 
     def test_kinds(self):
-        for where in ("src/kinds/sampled.c", "src/sample/sample.c", "src/entry/realloc.c", "tests/unit/test_sample.c"):
+        for where in ("src/kinds/sampled.c", "src/sample/guarded.c", "src/entry/realloc.c", "tests/unit/test_sample.c"):
             self.plant(where, "bool f(void *p) { return hak__sample_has(p); }\n")
         self.assert_finds(lint_idioms, "src/entry/realloc.c:1: hak__sample_has")
 

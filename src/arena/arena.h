@@ -2,7 +2,7 @@
  * that must not wait. The arena is one numeric window of addresses from which all memory comes, in SuperSlabs of 2 MiB, with metadata
  * windows beside it. It is the only caller of the operating system's memory functions. Each file uses only those to its left:
  *
- *   owner < limit < arena < meta < window < hugepages < mapping < retained < recycled < runs
+ *   owner < limit < arena < meta < window < hugepages < returned < mapping < retained < recycled < runs
  *
  * Nothing is reserved: memory is mapped upwards from the window's random base in growing steps, so the virtual size of the process is
  * the heap's. A foreign mapping on the way is a hole, and the arena steps over it.
@@ -37,7 +37,10 @@ struct hak_super {
         _Atomic uint32_t
             shielded; /* of a huge block's first SuperSlab: rights of the block's pages may have changed (span/shield.h) */
     };
-    _Atomic size_t huge_bytes; /* of a huge block's first SuperSlab: bytes mapped for the block */
+    union {
+        _Atomic size_t huge_bytes; /* of a huge block's first SuperSlab: bytes mapped for the block */
+        size_t returned; /* of a free SuperSlab: bytes of its old data that went back to the system (returned.h) */
+    };
     _Atomic uint32_t kind; /* enum hak_super_kind */
     _Atomic uint8_t collapsed; /* its pages were made one huge page, and none has been purged since (hugepages.h) */
     uint8_t no_huge; /* its memory is marked against huge pages; its neighbours' may not be (hugepages.h) */
@@ -48,7 +51,7 @@ struct hak_super {
         uint32_t bare; /* in slabs: mapped in pieces, as far as its spans need it (runs.h) */
     };
     _Atomic uint32_t assigned_to; /* the heap to which it is assigned (heap/large.c); 0: none */
-    _Atomic uint32_t purged_mapped; /* in slabs, under HAKMEM_UNMAP: an upper bound of the purged bytes that stay mapped */
+    _Atomic uint32_t purged_mapped; /* in slabs: an upper bound of the purged bytes that stay mapped */
 };
 
 _Static_assert(sizeof(struct hak_super) == 64, "a SuperSlab's entry is a cache line");
@@ -106,6 +109,20 @@ hak_inline size_t hak__super_tail(size_t super)
 
 hak_inline char *hak__super_start(size_t super) { return (char *)(hak__window.base + (super << HAK_SUPER_SHIFT)); }
 hak_inline size_t hak__super_of(const void *p) { return ((uintptr_t)p - hak__window.base) >> HAK_SUPER_SHIFT; }
+
+/* Walks over all SuperSlabs skip the closed parts of the window (window.h):
+ *   for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1))
+ * Elsewhere a walk may only begin in an open part, or at the start of a part. */
+bool hak__part_is_open(size_t part);
+size_t hak__part_next(size_t part,
+                      size_t top); /* the first open one from this one on; if there is none, one that begins at or above `top` */
+size_t hak__super_before(size_t super); /* the next lower one in an open part; HAK_NO_SUPER: none */
+bool hak__super_is_hole(size_t super); /* below the top: a foreign mapping was found there */
+
+hak_inline size_t hak__super_from(size_t super)
+{
+    return super % HAK_PART_SUPERS != 0 ? super : hak__part_next(super / HAK_PART_SUPERS, hak__arena_top()) * HAK_PART_SUPERS;
+}
 
 void hak__arena_lock(void);
 void hak__arena_unlock(void); /* and publishes the state for readers that must not wait */

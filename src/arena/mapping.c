@@ -5,6 +5,7 @@
 
 #include "arena/hugepages.h"
 #include "arena/limit.h"
+#include "arena/returned.h"
 #include "arena/window.h"
 #include "diag/options.h"
 
@@ -158,7 +159,7 @@ void hak__super_set_purged(size_t super, uint32_t bytes)
 
 /* Under HAKMEM_UNMAP mapped memory has to stay near resident memory, but a piece of a SuperSlab cannot be unmapped. Pages that came
  * back meanwhile still count, so this is an upper bound. */
-bool hak__arena_purge_range(void *start, size_t bytes)
+bool hak__arena_purge_range(void *start, size_t bytes, enum hak_unused kind)
 {
     size_t super = hak__super_of(start);
     hak_assert(bytes != 0 && hak__super_of((char *)start + bytes - 1) == super, "the range lies in one SuperSlab");
@@ -168,10 +169,11 @@ bool hak__arena_purge_range(void *start, size_t bytes)
     bool counts = hak__option(HAK_OPTION_unmap) != 0;
     if (counts && hak_load(&purged_mapped, HAK_RELAXED) + (after - before) > PURGED_MAPPED_MOST)
         return false;
+    uint64_t began = hak__return_begin();
     if (hak__os_purge((uintptr_t)start, bytes) != 0)
         return false;
-    if (counts)
-        hak__super_set_purged(super, (uint32_t)after);
+    hak__return_end(kind, bytes, began);
+    hak__super_set_purged(super, (uint32_t)after);
     return true;
 }
 

@@ -4,7 +4,7 @@
 #include "arena/limit.h"
 #include "arena/mapping.h"
 #include "arena/retained.h"
-#include "base/retain.h"
+#include "arena/returned.h"
 #include "diag/options.h"
 
 enum { DRAWN_AT_ONCE = 4 << 20 }; /* bytes; a line seldom comes back for more */
@@ -30,12 +30,10 @@ bool hak__waiting_draw(struct hak_waiting_line *line, size_t bytes)
 
 static void ask_policy(void)
 {
-    struct hak_retention state = {
-        .dirty_limit = hak__option(HAK_OPTION_purge_delay) != 0 ? hak__option(HAK_OPTION_dirty_limit) : 0,
-        .pressure = hak__limit_is_near() || hak__ahead_counts(),
-    };
+    struct hak_retained may =
+        hak__return_ask((struct hak_retention){ .pressure = hak__limit_is_near() || hak__ahead_counts() }, hak__os->now_ms());
     hak_store(&hak__waiting_rules.page, hak__page_size(), HAK_RELAXED);
-    hak_store(&hak__waiting_rules.left, hak__retain(state).waiting, HAK_RELAXED);
+    hak_store(&hak__waiting_rules.left, may.delay_ms[HAK_UNUSED_SUPERS] != 0 ? may.waiting : 0, HAK_RELAXED);
 }
 
 /* Gives back a run that has waited until now. */

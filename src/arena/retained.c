@@ -3,12 +3,12 @@
 
 #include "arena/limit.h"
 #include "arena/mapping.h"
+#include "arena/returned.h"
 #include "arena/window.h"
-#include "base/retain.h"
 #include "diag/options.h"
 
 /* Neighbours that were emptied within this time are returned by one call, even out of order. */
-enum { TOGETHER_MS = 50, LOOKS_PER_AGE = 4 };
+enum { TOGETHER_MS = 50 };
 
 /* SuperSlabs without pages that one step unmaps, which takes a millisecond or two. */
 enum { THINNED_MOST = 2048 };
@@ -52,6 +52,7 @@ void hak__retained_add_run(size_t first, size_t count, uint64_t now_ms)
         hak_assert(hak__super_is_taken(i), "the run is the caller's");
         hak__tail_end(i);
         hak_store(&hak__supers[i].kind, HAK_SUPER_FREE, HAK_RELAXED);
+        hak__supers[i].returned = 0;
         hak__retained_add(i, hak__supers[i].mapped, now_ms);
         hak__super_set_taken(i, false);
     }
@@ -117,14 +118,19 @@ static size_t purge_adjacent(size_t first, size_t count, bool moved)
 {
     size_t length = ((count - 1) << HAK_SUPER_SHIFT) + hak__supers[first + count - 1].dirty, before = hak__arena_state.dirty;
     bool stay = !moved && !hak__limit_unmaps();
+    uint64_t began = hak__return_begin();
     bool purged = stay && hak__os_purge((uintptr_t)hak__super_start(first), length) == 0;
     for (size_t i = first; i < first + count; i++) {
+        size_t dirty = hak__supers[i].dirty;
         /* A SuperSlab that cannot be unmapped, for want of mappings or because that is forbidden, can still return its pages. */
-        if (!purged && (hak__super_unmap(i) || hak__os_purge((uintptr_t)hak__super_start(i), hak__supers[i].mapped) != 0))
+        bool kept = !purged && !hak__super_unmap(i) && hak__os_purge((uintptr_t)hak__super_start(i), hak__supers[i].mapped) != 0;
+        if (kept)
             continue;
         hak__retained_remove(i);
         hak__supers[i].dirty = 0;
+        hak__supers[i].returned = dirty;
     }
+    hak__return_end(HAK_UNUSED_SUPERS, before - hak__arena_state.dirty, began);
     return before - hak__arena_state.dirty;
 }
 
@@ -168,13 +174,6 @@ static size_t retained_purge(uint64_t before_ms, size_t keep)
     return freed;
 }
 
-/* The amount that may always stay: 5/4 of the dirty limit, 20 MiB by default (docs/decisions/0007). */
-static size_t retained_always(void)
-{
-    size_t limit = hak__option(HAK_OPTION_dirty_limit);
-    return limit + limit / 4;
-}
-
 /* The peak of the bytes mapped in taken SuperSlabs; under the lock. */
 static struct hak_recent retained_recent;
 
@@ -182,33 +181,35 @@ static size_t retained_taken(void) { return hak__arena_state.mapped - hak__arena
 
 static size_t retained_peak(uint64_t now_ms)
 {
-    return hak__recent_peak(&retained_recent, retained_taken(), now_ms, hak__option(HAK_OPTION_purge_delay));
+    return hak__recent_peak(&retained_recent, retained_taken(), now_ms, hak__return_period(now_ms));
 }
 
 void hak__retained_note(uint64_t now_ms) { retained_peak(now_ms); }
 
 static size_t retained_unused(void) { return hak__arena_state.dirty + hak__arena_state.tails; }
 
-static bool retained_pressure(void) { return hak__limit_is_near() || hak__ahead_counts(); }
-
-/* How many bytes may be kept, tails included. */
-static size_t retained_limit(uint64_t now_ms)
+static struct hak_retained retained_ask(uint64_t now_ms)
 {
-    struct hak_retention state = {
-        .used = retained_taken() - hak__arena_state.tails,
-        .taken = retained_taken(),
-        .recent_peak = retained_peak(now_ms),
-        .dirty_limit = hak__option(HAK_OPTION_dirty_limit),
-        .emptied_limit = retained_always(),
-        .pressure = retained_pressure(),
-    };
-    return hak__retain(state).emptied;
+    return hak__return_ask((struct hak_retention){ .used = retained_taken() - hak__arena_state.tails,
+                                                   .taken = retained_taken(),
+                                                   .recent_peak = retained_peak(now_ms),
+                                                   .unused = retained_unused(),
+                                                   .pressure = hak__limit_is_near() || hak__ahead_counts() },
+                           now_ms);
+}
+
+/* Returns what is old enough, as far as the policy allows. */
+static size_t purge_aged(const struct hak_retained *may, uint64_t now_ms)
+{
+    uint64_t age = may->delay_ms[HAK_UNUSED_SUPERS];
+    return now_ms < age ? 0 : retained_purge(now_ms - age, hak__arena_state.dirty - hak_min(hak__arena_state.dirty, may->may_go));
 }
 
 /* Whether that many more unused bytes may stay. */
 static bool retained_has_room(size_t bytes, uint64_t now_ms)
 {
-    return !retained_pressure() && hak__option(HAK_OPTION_purge_delay) != 0 && retained_unused() + bytes <= retained_limit(now_ms);
+    struct hak_retained may = retained_ask(now_ms);
+    return may.waiting != 0 && may.delay_ms[HAK_UNUSED_SUPERS] != 0 && retained_unused() + bytes <= may.emptied;
 }
 
 /* --- tails ------------------------------------------------------------------------------------------------------------ */
@@ -224,11 +225,14 @@ static void set_tail(size_t super, size_t bytes)
 /* The state changes first: a child forked in between may at worst take mapped memory for unmapped. */
 static void unmap_tail(size_t super)
 {
+    uint64_t began = hak__return_begin();
     size_t bytes = hak__supers[super].tail, mapped = hak__supers[super].mapped;
     hak__super_count_mapped(super, mapped - bytes);
     set_tail(super, 0);
-    if (hak__os_unmap((uintptr_t)hak__super_start(super) + mapped - bytes, bytes) == 0)
+    if (hak__os_unmap((uintptr_t)hak__super_start(super) + mapped - bytes, bytes) == 0) {
+        hak__return_end(HAK_UNUSED_SUPERS, bytes, began);
         return;
+    }
     hak__super_count_mapped(super, mapped);
     set_tail(super, bytes);
 }
@@ -314,16 +318,12 @@ void hak__retained_due(uint64_t now_ms)
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
     if (hak__arena_state.dirty == 0)
         return;
-    uint64_t age = hak__option(HAK_OPTION_purge_delay);
-    if (retained_unused() > retained_always()) {
-        size_t limit = retained_limit(now_ms), tails = hak__arena_state.tails;
-        if (retained_unused() > limit)
-            hak__arena_state.returned_by_bytes += retained_purge(now_ms, limit - hak_min(limit, tails));
-    }
-    if (hak__arena_state.dirty > 0 && now_ms - hak__arena_state.looked_ms > age / LOOKS_PER_AGE) {
+    struct hak_retained may = retained_ask(now_ms);
+    if (retained_unused() > may.emptied)
+        hak__arena_state.returned_by_bytes += retained_purge(now_ms, may.emptied - hak_min(may.emptied, hak__arena_state.tails));
+    if (hak__arena_state.dirty > 0 && now_ms - hak__arena_state.looked_ms > may.look_ms) {
         hak__arena_state.looked_ms = now_ms;
-        if (now_ms >= age)
-            hak__arena_state.returned_by_age += retained_purge(now_ms - age, 0);
+        hak__arena_state.returned_by_age += purge_aged(&may, now_ms);
     }
 }
 
@@ -345,12 +345,14 @@ static void retained_thin(uint64_t before_ms)
 
 size_t hak__arena_purge(uint64_t now_ms, bool all)
 {
-    uint64_t age = all ? 0 : hak__option(HAK_OPTION_purge_delay);
     hak__arena_lock();
-    uint64_t before = all ? UINT64_MAX : now_ms - age;
-    size_t freed = now_ms >= age ? retained_purge(before, 0) + tails_purge(before) : 0;
-    if (now_ms >= age)
+    struct hak_retained may = retained_ask(now_ms);
+    uint64_t age = all ? 0 : may.delay_ms[HAK_UNUSED_SUPERS], before = all ? UINT64_MAX : now_ms - hak_min(now_ms, age);
+    size_t freed = 0;
+    if (now_ms >= age) {
+        freed = (all ? retained_purge(before, 0) : purge_aged(&may, now_ms)) + tails_purge(before);
         retained_thin(before);
+    }
     hak__arena_state.returned_by_age += freed;
     hak__arena_unlock();
     return freed;
@@ -365,28 +367,16 @@ size_t hak__retained_shorten(size_t keep)
     return left;
 }
 
-/* The part of a limit on `idle` bytes and emptied SuperSlabs together that is left for the former. */
-static size_t room_within(size_t limit, size_t idle)
+size_t hak__arena_room(size_t idle, size_t used, uint64_t now_ms)
 {
-    size_t kept = hak_counted(&hak__arena_published.dirty);
+    static struct hak_recent recent;
+    size_t kept = hak_counted(&hak__arena_published.dirty),
+           peak = hak__recent_peak(&recent, used, now_ms, hak__return_period(now_ms));
+    struct hak_retention state = { .used = used, .taken = used, .recent_peak = peak, .unused = idle + kept };
+    size_t limit = hak__return_ask(state, now_ms).opening;
     if (kept != 0 && idle + kept > limit)
         kept = hak__retained_shorten(limit > idle ? limit - idle : 0);
     return limit > kept ? limit - kept : 0;
-}
-
-size_t hak__arena_dirty_room(size_t idle)
-{
-    size_t taken = hak_counted(&hak__arena_published.taken) << HAK_SUPER_SHIFT, used = taken > idle ? taken - idle : 0;
-    struct hak_retention state = { .used = used, .dirty_limit = hak__option(HAK_OPTION_dirty_limit) };
-    return room_within(hak__retain(state).unused, idle);
-}
-
-size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms)
-{
-    static struct hak_recent recent;
-    struct hak_retention state = { .taken = used, .dirty_limit = hak__option(HAK_OPTION_dirty_limit) };
-    state.recent_peak = hak__recent_peak(&recent, used, now_ms, hak__option(HAK_OPTION_purge_delay));
-    return room_within(hak__retain(state).growth, idle);
 }
 
 bool hak__retained_unmap_all(void)
@@ -424,7 +414,8 @@ bool hak__retained_is_valid(void)
     uint32_t newer = 0;
     uint64_t age = UINT64_MAX;
     bool valid = true;
-    for (size_t word = hak__part_next(0); word * 64 < hak__arena_top(); word = hak__part_next(word + 1))
+    size_t top = hak__arena_top();
+    for (size_t word = hak__part_next(0, top); word * 64 < top; word = hak__part_next(word + 1, top))
         bits += hak_popcount64(hak__super_words[word].dirty);
     for (uint32_t at = hak__arena_state.newest; at != 0 && count <= bits; at = hak__supers[at - 1].older, count++) {
         const struct hak_super *me = &hak__supers[at - 1];

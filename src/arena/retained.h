@@ -1,7 +1,7 @@
 /* Unused memory that stays mapped for a while: emptied SuperSlabs with their old pages, and tails behind huge blocks.
  *
- * Emptied SuperSlabs are reused newest first, and returned to the system oldest first: after HAKMEM_PURGE_DELAY, or when they
- * exceed HAKMEM_DIRTY_LIMIT. The list runs through the descriptors, so joining and leaving it takes a few stores. A bitmap
+ * Emptied SuperSlabs are reused newest first, and returned to the system oldest first: by age, or when there
+ * are many, as the policy says (base/retain.h). The list runs through the descriptors, so joining and leaving it takes a few stores. A bitmap
  * (`dirty`) serves to find adjacent ones, for huge blocks and for returning several by one call.
  *
  * A tail is the rest of a huge block's last SuperSlab, behind the block's end. Usually a guard lies there: the rest is unmapped.
@@ -15,18 +15,14 @@
 #pragma once
 
 #include "arena/arena.h"
+#include "base/retain.h"
 
-/* Returns to the system the SuperSlabs that have been empty for HAKMEM_PURGE_DELAY at `now_ms`, or with `all` newer ones too. Gives
- * the bytes. */
+/* Returns to the system the SuperSlabs that have been empty long enough at `now_ms`, or with `all` newer ones too. Gives the bytes. */
 size_t hak__arena_purge(uint64_t now_ms, bool all);
 
-/* How many of `idle` bytes of unused slabs with old data may stay when a SuperSlab is opened (HAKMEM_DIRTY_LIMIT). Emptied SuperSlabs
- * count too; if all together exceed the limit, the oldest of those go back first. */
-size_t hak__arena_dirty_room(size_t idle);
-
-/* The same when new memory becomes resident: the `used` bytes and the bytes that may stay together do not exceed the recent peak of
- * use plus HAKMEM_DIRTY_LIMIT. */
-size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms);
+/* How many of `idle` bytes of unused slabs with old data may stay when a SuperSlab is opened while `used` bytes are in use. Emptied
+ * SuperSlabs count too; if all together exceed the limit, the oldest of those go back first. */
+size_t hak__arena_room(size_t idle, size_t used, uint64_t now_ms);
 
 /* Unmaps the pages beyond `bytes` of a taken run of `count` SuperSlabs. False: the system refuses a part. */
 bool hak__supers_trim(size_t first, size_t count, size_t bytes);

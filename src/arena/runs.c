@@ -10,8 +10,8 @@
 #include "arena/meta.h"
 #include "arena/recycled.h"
 #include "arena/retained.h"
+#include "arena/returned.h"
 #include "arena/window.h"
-#include "base/retain.h"
 #include "diag/options.h"
 
 /* READY_LOOKS: free SuperSlabs that a request checks for a mapped one. LOOKED_AT_MOST: new SuperSlabs checked for pages that are
@@ -90,11 +90,12 @@ static void grow_ahead(void)
 static size_t find_ready(void)
 {
     unsigned looks = READY_LOOKS;
-    for (size_t word = hak__part_next(0); word * 64 < hak__arena_top() && looks > 0; word = hak__part_next(word + 1)) {
-        uint64_t bits = ~hak__super_words[word].taken;
+    size_t top = hak__arena_top();
+    for (size_t word = hak__part_next(0, top); word * 64 < top && looks > 0; word = hak__part_next(word + 1, top)) {
+        uint64_t bits = ~hak__super_words[word].taken & hak_ones64((unsigned)hak_min(top - word * 64, 64));
         for (; bits != 0 && looks > 0; bits &= bits - 1, looks--) {
             size_t super = word * 64 + hak_ctz64(bits);
-            if (super < hak__arena_top() && is_ready(super))
+            if (is_ready(super))
                 return super;
         }
     }
@@ -241,6 +242,9 @@ static bool claim_run(size_t first, size_t count, enum hak_super_kind kind, enum
         fresh &= super->dirty == 0;
         if (super->dirty != HAK_SUPER_SIZE)
             hak_store(&super->collapsed, false, HAK_RELAXED);
+        if (super->returned != 0)
+            hak__return_regret(HAK_UNUSED_SUPERS, super->returned, hak__os->now_ms() - hak_load(&super->freed_ms, HAK_RELAXED));
+        super->returned = 0;
         hak__retained_remove(i);
         hak_store(&super->kind, i == first ? kind : tail, HAK_RELAXED);
         hak__super_set_taken(i, true);
@@ -259,9 +263,6 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
     hak_assert(bytes <= count << HAK_SUPER_SHIFT && bytes % hak__page_size() == 0, "its prefix is whole pages of it");
     hak__arena_lock();
     hak__waiting_end_locked();
-    uint64_t now = hak__arena_state.dirty > 0 ? hak__os->now_ms() : 0;
-    if (now != 0)
-        hak__retained_due(now);
     /* SuperSlabs for slabs will be followed by more; a huge block does not predict the size of the next. */
     bool ahead = kind == HAK_SUPER_IN_SLABS && bytes != 0;
     size_t mapped = hak__arena_state.mapped, whole = crowd_bytes(bytes);
@@ -273,8 +274,8 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
         *fresh = claim_run(first, count, kind, HAK_SUPER_HUGE_TAIL);
     if (code == 0 && kind == HAK_SUPER_HUGE)
         hak__prefault_even(first, count);
-    if (hak__arena_state.dirty > 0) /* more is in use, so less unused memory may stay */
-        hak__retained_due(now);
+    if (hak__arena_state.dirty > 0) /* more is in use, so less unused memory may stay; not before, as the request uses some */
+        hak__retained_due(hak__os->now_ms());
     hak__arena_unlock();
     return code == 0 ? first : HAK_NO_SUPER;
 }

@@ -1,41 +1,74 @@
-/* How much unused memory may stay. Only this policy decides, by pure functions that read no state, lock or option. A layer with
- * unused memory fills in its figures, asks, and carries out the answer:
+/* How much unused memory may stay, and for how long. Only this policy decides, by pure functions that read no state, lock, clock or
+ * option. A layer with unused memory fills in its figures, asks, and carries out the answer:
  *
- *   arena/, span/     emptied SuperSlabs, tails, unused slabs, the reserve, waiting runs       hak__retain
- *   cache/            large blocks that a thread has freed                                     hak__retain_large
- *   heap/, upkeep/    assigned SuperSlabs, empty spans, idle spans                             the predicates at the end
+ *   arena/, span/, upkeep/   emptied SuperSlabs, tails, unused slabs, idle pages, the reserve, waiting runs    hak__retain
+ *   cache/                   large blocks that a thread has freed                                              hak__retain_large
+ *   heap/                    assigned SuperSlabs, empty spans                                                  the predicates at the end
  *
- * Two rules hold for the arena. Permanently, each kind may keep a fixed amount and a share of what is in use. For the purge delay,
- * emptied SuperSlabs may also fill the gap between current use and its recent peak, since that raises no peak; but no more than
- * RECENT_TIMES the dirty limit, which is what a single-threaded program may keep while it sleeps, and nothing under pressure.
- * Waiting runs draw on the same allowance, which bounds all of them together. */
+ * Returning costs the calls that return pages and the faults that bring them back (arena/returned.h counts both). HAKMEM_RETURN
+ * bounds the sum to a share of time, by one figure: `owed_ms`, the time after which the cost so far is that share. While little is
+ * owed, memory goes back soon; later only what has been unused for longer than returned memory lately was; in the end nothing.
+ * Amounts follow use: memory below the recent peak raises no peak. Under pressure, neither cost nor peaks count. */
 #pragma once
 
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/limits.h"
 
+/* What can go back: emptied SuperSlabs and tails of huge blocks; unused slabs; pages in free blocks of idle spans. */
+enum hak_unused { HAK_UNUSED_SUPERS, HAK_UNUSED_SLABS, HAK_UNUSED_PAGES, HAK_UNUSED_KINDS };
+
+/* In ms: the bounds of what is learned; what was owed when the process started; below what memory begins to go back as soon
+ * as possible; and what may be owed before it goes so soon, because there is much of it, and at all. */
+enum {
+    HAK_RETURN_SOONEST = 50,
+    HAK_RETURN_LATEST = 60000,
+    HAK_RETURN_LITTLE = 3000,
+    HAK_RETURN_EARLY = 4000,
+    HAK_RETURN_START = 8000,
+    HAK_RETURN_MUCH = 12000,
+    HAK_RETURN_MOST = 24000,
+};
+
+struct hak_return_cost {
+    uint64_t owed_ms; /* so long does the cost so far take to become the allowed share */
+    uint32_t soonest_ms; /* the least delay */
+    uint32_t delay_ms[HAK_UNUSED_KINDS]; /* longer than returned memory was lately unused before it was used again */
+    uint32_t purge_ns, fault_ns; /* of a MiB: to return it, to bring it back */
+    uint32_t share; /* HAKMEM_RETURN, in percent; 0: cost does not count (HAKMEM_PURGE_DELAY) */
+    uint32_t step_ms; /* what a step of upkeep takes */
+};
+
 /* In bytes. */
 struct hak_retention {
     size_t used; /* mapped in used SuperSlabs, without tails */
     size_t taken; /* with tails */
-    size_t recent_peak; /* the highest `taken` within the purge delay */
-    size_t dirty_limit; /* HAKMEM_DIRTY_LIMIT */
-    size_t emptied_limit; /* the fixed amount for emptied SuperSlabs */
+    size_t recent_peak; /* the highest `taken` lately */
+    size_t unused; /* kept now: of the kind, or of those that count together */
+    size_t slack; /* what may always stay: HAKMEM_DIRTY_LIMIT */
     bool pressure; /* mapped bytes count: a limit exists, or there is little room */
+    struct hak_return_cost cost;
 };
 
 struct hak_retained {
     size_t emptied; /* emptied SuperSlabs, and tails of huge blocks */
-    size_t unused; /* unused slabs and emptied SuperSlabs together, when a SuperSlab is opened */
-    size_t growth; /* the same, while memory grows */
+    size_t opening; /* unused slabs and emptied SuperSlabs together, when a SuperSlab is opened */
     size_t reserve; /* mapped by upkeep ahead of need */
     size_t waiting; /* freed runs that their threads may take again without asking the arena */
+    size_t may_go; /* no more than this goes back now because of its age */
+    uint32_t delay_ms[HAK_UNUSED_KINDS]; /* this age */
+    uint32_t look_ms; /* when to look again */
 };
 
 struct hak_retained hak__retain(struct hak_retention in);
 
-/* The highest use in this period and in the one before; a period is as long as the purge delay. Threads that note use at the same
+/* The delay after returned memory was used again `idle_ms` after it became unused, which cost `cost_ns`. The more that cost, the nearer
+ * the delay comes to a quarter more than this time; but what can be afforded teaches nothing. Without regret it falls to the least within
+ * twenty minutes, so that a change is noticed. */
+uint32_t hak__retain_learn(uint32_t delay_ms, uint64_t idle_ms, uint64_t cost_ns, uint64_t owed_ms, uint32_t share);
+uint32_t hak__retain_fall(uint32_t delay_ms, uint64_t since_ms, uint32_t least_ms);
+
+/* The highest use in this period and in the one before; a period is as long as emptied SuperSlabs stay. Threads that note use at the same
  * time without a lock may overwrite each other's figures; the next call corrects them. */
 struct hak_recent {
     _Atomic uint64_t begun_ms;
@@ -82,6 +115,3 @@ hak_inline bool hak__retain_assigned(size_t allocated, size_t freed) { return al
 /* Whether a heap keeps an empty span for the next request: the last one of its class, if its blocks are small. An empty span of
  * large blocks ends, since its slabs can serve any class and thread. */
 hak_inline bool hak__retain_empty_span(bool last, size_t block_size) { return last && block_size <= 16 << 10; }
-
-/* Whether a span that has been idle this long may keep its free pages; upkeep looks at it again by then. */
-hak_inline bool hak__retain_idle_span(uint64_t idle_ms, uint64_t purge_delay_ms) { return idle_ms < purge_delay_ms / 2; }

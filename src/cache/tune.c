@@ -14,10 +14,10 @@
 #include "base/assert.h"
 #include "base/bits.h"
 #include "base/retain.h"
+#include "cache/experiments.h"
 #include "diag/options.h"
+#include "harden/spans.h"
 #include "heap/heap.h"
-#include "span/experiments.h"
-#include "span/hardened.h"
 
 enum { FIRST_BYTES = 32 << 10, GROW_PAUSE = 256, YOUNG_BYTES = 256 };
 
@@ -409,7 +409,7 @@ static void give_back_half(struct hak_heap *heap, uint32_t index)
 void hak__cache_shrink_idle(struct hak_heap *heap)
 {
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
-    if (!hak__bins_adapt())
+    if (heap->budget.fixed)
         return;
     for (uint32_t index = 0; index < HAK_CLASS_FIRST_LARGE; index++) {
         struct hak_heap_class *class = &heap->classes[index];
@@ -481,6 +481,7 @@ void hak__cache_open_classes(struct hak_heap *heap)
 void hak__cache_open(struct hak_heap *heap, uint32_t mode)
 {
     heap->mode = mode;
+    hak__experiments_open(heap);
     slots_open(heap);
     budget_open(heap);
     heap->takes_common = hak__common_exist() && (heap->tag & HAK_CLASS_OFFSET_OWN) == 0; /* not a share */
@@ -488,9 +489,9 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
         close_class(heap, class);
     for (uint32_t class = HAK_CLASSES; class < HAK_CLASS_LIMIT; class++)
         heap->bins[class] = (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
-    if (!hak__bins_adapt() || mode != 0)
+    if (heap->budget.fixed || mode != 0)
         hak__cache_open_classes(heap);
-    if (!hak__bins_adapt())
+    if (heap->budget.fixed)
         fix_capacities(heap);
     /* Last: a child forked earlier must not take the heap over. release: pairs with readers of the state. */
     hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELEASE);

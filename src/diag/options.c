@@ -139,10 +139,9 @@ static const struct word thps[] = {
 static const struct word profilings[] = {
     { "0", HAK_PROFILING_OFF }, { "1", HAK_PROFILING_ON }, { "ready", HAK_PROFILING_READY }, { "leaks", HAK_PROFILING_LEAKS },
 };
-/* First the units of times, then no unit, then those of bytes. */
-enum { UNITS_OF_TIME = 2, UNITS = 9 };
+enum { UNITS_OF_PERCENT = 2, UNITS_OF_TIME = 4, UNITS = 11 }; /* percentages, times, no unit, bytes */
 static const struct word option_units[UNITS] = {
-    { "ms", 1 }, { "s", 1000 }, { "", 1 }, { "k", 1ull << 10 }, { "m", 1ull << 20 }, { "g", 1ull << 30 }, { "kib", 1ull << 10 },
+    { "%", 1 }, { "", 1 }, { "ms", 1 }, { "s", 1000 }, { "", 1 }, { "k", 1ull << 10 }, { "m", 1ull << 20 }, { "g", 1ull << 30 }, { "kib", 1ull << 10 },
     { "mib", 1ull << 20 }, { "gib", 1ull << 30 },
 };
 #define X(name, ...) { #name, HAK_PRESET_##name },
@@ -250,8 +249,10 @@ static hak_cold struct text before_prefix(struct text text, struct text *rest)
 static hak_cold bool parse_number(const struct hak_option_row *row, struct text text, uint64_t *value)
 {
     uint64_t number = 0, unit;
-    size_t digits = 0, first = row->kind == HAK_TIME || row->kind == HAK_EVERY ? 0 : UNITS_OF_TIME;
+    size_t digits = 0, first = row->kind == HAK_TIME || row->kind == HAK_EVERY ? UNITS_OF_PERCENT : UNITS_OF_TIME;
     size_t end = row->kind == HAK_BYTES || row->kind == HAK_EVERY ? UNITS : UNITS_OF_TIME + 1;
+    if (row->kind == HAK_PERCENT)
+        first = 0, end = UNITS_OF_PERCENT;
     for (; digits < text.length && text.start[digits] >= '0' && text.start[digits] <= '9'; digits++)
         if (__builtin_mul_overflow(number, 10, &number)
             || __builtin_add_overflow(number, (uint64_t)(text.start[digits] - '0'), &number))
@@ -284,6 +285,7 @@ static hak_cold bool option_parse(const struct hak_option_row *row, struct text 
 
 static const char value_kinds[][40] = {
     [HAK_COUNT] = "a number", [HAK_BYTES] = "a size in bytes (or with K, M, G)", [HAK_TIME] = "a time in ms (or with s)",
+    [HAK_PERCENT] = "a percentage",
     [HAK_FLAG] = "0 or 1,", [HAK_STATS] = "exact, json/prom/text:FILE or a number",
 };
 

@@ -18,7 +18,7 @@
 
 /* The members of three enums and their names for people, in order. */
 #define HAK_OPTION_KINDS(X) \
-    X(COUNT, "count") X(BYTES, "bytes") X(TIME, "time") X(FLAG, "flag") X(STATS, "stats") X(PRESET, "preset") \
+    X(COUNT, "count") X(BYTES, "bytes") X(TIME, "time") X(PERCENT, "percent") X(FLAG, "flag") X(STATS, "stats") X(PRESET, "preset") \
     X(BACKGROUND, "background") X(THP, "thp") X(HARDEN, "harden") X(PROFILE, "profile") X(EVERY, "every")
 #define HAK_OPTION_WHENS(X) X(AT_START, "at start") X(NEW_THREADS, "new threads") X(AT_ONCE, "at once")
 #define HAK_OPTION_ORIGINS(X)   /* later ones win; SYSTEM: what the system allows the process (arena/limit.c) */ \

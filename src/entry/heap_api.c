@@ -6,12 +6,11 @@
 #include "diag/report.h"
 #include "entry/pop.h"
 #include "hakmem.h"
+#include "harden/mode.h"
 #include "kinds/kind.h"
 #include "kinds/region.h"
-#include "process/heap_slow.h"
 #include "process/request.h"
 #include "process/start.h"
-#include "span/hardened.h"
 #include "stats/stats.h"
 
 /* --- life -------------------------------------------------------------------------------------------------------------- */
@@ -80,7 +79,7 @@ hak_export int hak_heap_merge_into_default(hak_heap_t *own)
 
 /* --- blocks -------------------------------------------------------------------------------------------------------------- */
 
-/* While a profile counts, like malloc_slow.c's malloc_counted. NULL: the slow path counts. */
+/* While a profile counts, like malloc.c's malloc_counted. NULL: the slow path counts. */
 static void *heap_malloc_counted(const hak_heap_t *own, size_t n)
 {
     struct hak_heap *heap = hak__heap_current();

@@ -6,6 +6,9 @@
 #include "process/thread.h"
 #include "size/size.h"
 
+/* A block for n bytes after the fast path found none; sets errno on failure (malloc.c). */
+hak_noinline void *hak__malloc_slow(size_t n);
+
 hak_inline void *hak__pop_from(struct hak_heap *heap, struct hak_class_offset offset)
 {
     void *block = hak__cache_pop(hak__bin_at(heap, offset));
@@ -33,3 +36,6 @@ hak_inline void *hak__aligned_pop(size_t align, size_t n)
         return NULL;
     return hak__pop_from(hak__heap_current(), offset);
 }
+
+/* malloc, after its fast path has found no block (malloc_slow.c); sets errno on failure. */
+hak_noinline void *hak__malloc_slow(size_t n);

@@ -167,7 +167,7 @@ typedef int linux_clock(clockid_t clock, struct timespec *time);
 static int linux_clock_by_call(clockid_t clock, struct timespec *time) { return (int)hak__syscall(SYS_clock_gettime, clock, time); }
 
 /* Uses the kernel's clock function, which needs no system call; a process without one makes the call. */
-static uint64_t linux_now_ms(void)
+static struct timespec linux_now(int which)
 {
     static _Atomic(linux_clock *) known; /* relaxed: every thread finds the same function */
     struct timespec t;
@@ -178,9 +178,19 @@ static uint64_t linux_now_ms(void)
             clock = linux_clock_by_call;
         hak_store(&known, clock, HAK_RELAXED);
     }
-    if (clock(CLOCK_MONOTONIC_COARSE, &t) != 0)
-        t = (struct timespec){ 0, 0 };
+    return clock(which, &t) == 0 ? t : (struct timespec){ 0, 0 };
+}
+
+static uint64_t linux_now_ms(void)
+{
+    struct timespec t = linux_now(CLOCK_MONOTONIC_COARSE);
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static uint64_t linux_now_ns(void)
+{
+    struct timespec t = linux_now(CLOCK_MONOTONIC);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 /* The kernel hands every program 16 random bytes at start, so no system call is needed; a count makes the numbers derived from them
@@ -353,6 +363,7 @@ const struct hak_os hak__os_linux = {
     .huge_setting = linux_huge_setting,
     .probe = linux_probe,
     .now_ms = linux_now_ms,
+    .now_ns = linux_now_ns,
     .random = linux_random,
     .fixed = linux_fixed,
     .page_size = linux_page_size,
@@ -475,4 +486,45 @@ bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resid
     if (file >= 0)
         hak__syscall(SYS_close, file);
     return any;
+}
+
+/* --- calls through the table, which count them by kind ------------------------------------------------------------------------ */
+
+#if HAK_TESTING
+const struct hak_os *hak__os = &hak__os_linux;
+#endif
+
+/* On a cache line apart from words that fast paths only read. */
+hak_line_aligned _Atomic uint64_t hak__os_calls[HAK_OS_CALLS];
+_Atomic uint64_t hak__os_failures;
+
+static int os_counted(enum hak_os_call kind, int code)
+{
+    hak_assert(code >= 0, "results are errno codes");
+    hak_fetch_add(&hak__os_calls[kind], 1, HAK_RELAXED);
+    if (code != 0)
+        hak_fetch_add(&hak__os_failures, 1, HAK_RELAXED);
+    return code;
+}
+
+int hak__os_map(uintptr_t address, size_t size) { return os_counted(HAK_OS_MAP, hak__os->map(address, size)); }
+int hak__os_extend(uintptr_t address, size_t size) { return os_counted(HAK_OS_MAP, hak__os->extend(address, size)); }
+int hak__os_unmap(uintptr_t address, size_t size) { return os_counted(HAK_OS_UNMAP, hak__os->unmap(address, size)); }
+int hak__os_purge(uintptr_t address, size_t size) { return os_counted(HAK_OS_PURGE, hak__os->purge(address, size)); }
+
+int hak__os_move(uintptr_t from, size_t size, uintptr_t to, size_t new_size)
+{
+    return os_counted(HAK_OS_MOVE, hak__os->move(from, size, to, new_size));
+}
+
+int hak__os_advise(uintptr_t address, size_t size, enum hak_os_advice what)
+{
+    return os_counted(HAK_OS_PURGE, hak__os->advise(address, size, what));
+}
+
+uintptr_t hak__os_probe(size_t size)
+{
+    uintptr_t found = hak__os->probe(size);
+    os_counted(HAK_OS_PROBE, found == 0);
+    return found;
 }

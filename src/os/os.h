@@ -77,6 +77,7 @@ struct hak_os {
     enum hak_os_huge_setting (*huge_setting)(void); /* reads a file */
     uintptr_t (*probe)(size_t size);
     uint64_t (*now_ms)(void); /* monotonic, coarse (a few ms) */
+    uint64_t (*now_ns)(void); /* the same clock, exact */
     uint64_t (*random)(void); /* unpredictable if the system can provide that, else merely varied */
     bool (*fixed)(void); /* whether addresses should be the same in each run (ADDR_NO_RANDOMIZE) */
     size_t (*page_size)(void);

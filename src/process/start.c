@@ -7,12 +7,11 @@
 #include "base/limits.h"
 #include "base/lock.h"
 #include "diag/options.h"
-#include "harden/zero_size.h"
+#include "harden/harden.h"
+#include "harden/mode.h"
 #include "heap/spans.h"
 #include "os/os.h"
-#include "process/fork.h"
 #include "process/thread.h"
-#include "span/hardened.h"
 #include "stats/stats.h"
 
 static struct hak_lock start_lock = HAK_LOCK_INIT(HAK_RANK_INIT);

@@ -8,6 +8,7 @@
  *                                 epoch, nothing has changed since that moment */
 #pragma once
 
+#include "os/loaded.h"
 #include "profile/profile.h"
 
 struct hak_profile_site {
@@ -15,7 +16,7 @@ struct hak_profile_site {
     uint64_t interval;
     uint32_t group; /* of the size, from group_of */
     uint16_t frame_count, module_count;
-    struct hak_profile_module **modules; /* those of its frames (modules.h), behind these */
+    struct hak_profile_module **modules; /* those of its frames (modules.c), behind these */
     _Atomic uint64_t allocated, allocated_bytes, freed, freed_bytes;
     _Atomic uint64_t peak, peak_bytes, peak_epoch;
     _Atomic uint64_t unreachable, unreachable_bytes; /* found by the leak search (leaks.c) */
@@ -23,19 +24,8 @@ struct hak_profile_site {
     uintptr_t frames[];
 };
 
-/* Memory for tables: reserved addresses, committed with use. */
-struct hak_profile_area {
-    uintptr_t start;
-    size_t size;
-    _Atomic size_t used, committed;
-};
-
-/* The next `bytes` of the area, zeroed; 0 when it is full or the system refuses. */
-hak_cold uintptr_t hak__profile_area_take(struct hak_profile_area *area, size_t bytes);
-hak_cold bool hak__profile_area_reach(struct hak_profile_area *area, size_t end); /* commits up to there */
-
-/* Lays out the tables' areas; once. `ghosts` are addresses without memory (modules.h). */
-hak_cold void hak__profile_sites_begin(struct hak_profile_area area, struct hak_profile_area ghosts);
+/* Lays out the tables in the areas that sample/store.c has reserved; once. */
+hak_cold void hak__profile_sites_begin(struct hak_area area, struct hak_area ghosts);
 
 /* The site of the calling thread's stack for requests of n bytes; NULL if there is no room. */
 hak_cold struct hak_profile_site *hak__profile_site_here(size_t n);
@@ -59,3 +49,38 @@ hak_cold uint64_t hak__profile_peak_ms(void);
 
 /* Approximate bytes for which one sample of n stands. */
 hak_cold uint64_t hak__profile_weight(const struct hak_profile_site *site, uint64_t n);
+
+/* --- modules (modules.c) ----------------------------------------------------------------------------------------------------
+ *
+ * The modules that stacks lead through, as they were when a stack was first seen. Another module may be loaded where one was
+ * closed. To keep the names of both right, a dump shifts a closed module's frames and mapping to addresses that the profile has
+ * reserved, where no module can be. Never removed. */
+
+struct hak_profile_module {
+    struct hak_profile_module *next;
+    uintptr_t start, end, offset; /* of its code, and where that is in the file */
+    struct hak_module all; /* as the loader had it; its name is part of `path` */
+    _Atomic uintptr_t moved; /* closed: how far dumps shift it up, modulo 2^64; 0: open, as far as known */
+    char path[]; /* absolute */
+};
+
+/* Stores the modules of a new stack's frames, each once, to `modules`, which has room for one per frame; returns their number.
+ * Notes unknown modules in memory of the area, if there is room. */
+hak_cold uint32_t hak__profile_modules_note(struct hak_area *area, const uintptr_t *frames, uint32_t count,
+                                            struct hak_profile_module **modules);
+
+/* Whether the module still lies where it was noted. */
+hak_cold bool hak__profile_module_holds(const struct hak_profile_module *module);
+
+/* Before a dump: finds closed modules, and gives them addresses of `ghosts`. */
+hak_cold void hak__profile_modules_settle(struct hak_area *ghosts);
+
+/* Iterates over closed modules: *module is NULL at first; returns false at the end. */
+hak_cold bool hak__profile_module_next_closed(struct hak_profile_module **module);
+
+/* --- leaks (leaks.c) ------------------------------------------------------------------------------------------------------ */
+
+/* Counts, at its site, each live sample that no readable word points to: in the program's data, its stacks, its own mappings,
+ * and blocks that are reached or were never sampled. False: the system does not let the process read its memory. */
+hak_cold bool hak__leaks_search(void);
+hak_cold bool hak__leaks_were_searched(void);

@@ -7,11 +7,13 @@
 #include "arena/mapping.h"
 #include "arena/recycled.h"
 #include "arena/retained.h"
+#include "arena/returned.h"
 #include "arena/runs.h"
 #include "arena/window.h"
 #include "base/assert.h"
+#include "diag/options.h"
+#include "harden/mode.h"
 #include "os/os.h"
-#include "span/hardened.h"
 
 /* --- the slabs of a SuperSlab ---------------------------------------------------------------------------------------- */
 
@@ -45,6 +47,18 @@ static uint32_t choose_slab(uint64_t word, unsigned count)
     return starts == 0 ? HAK_NO_SLAB : hak_ctz32(starts);
 }
 
+/* Counts the clean slabs of a run just claimed, as far as pages of the SuperSlab went back. */
+static void slabs_regret(struct hak_super *super, uint32_t clean)
+{
+    uint32_t purged = hak_load(&super->purged_mapped, HAK_RELAXED), bytes;
+    if (hak_likely(purged == 0 || clean == 0))
+        return;
+    do
+        bytes = (uint32_t)hak_min((size_t)hak_popcount32(clean) << HAK_SLAB_SHIFT, purged);
+    while (!hak_cas_weak(&super->purged_mapped, &purged, purged - bytes, HAK_RELAXED, HAK_RELAXED));
+    hak__return_regret(HAK_UNUSED_SLABS, bytes, hak__os->now_ms() - hak_load(&super->freed_ms, HAK_RELAXED));
+}
+
 uint32_t hak__slabs_claim(struct hak_super *super, unsigned count, bool *fresh, uint64_t *left)
 {
     hak_assert(count != 0 && count <= HAK_SUPER_SLABS, "slabs of one SuperSlab");
@@ -60,6 +74,7 @@ uint32_t hak__slabs_claim(struct hak_super *super, unsigned count, bool *fresh, 
         if (hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED)) {
             *fresh = (hak__slabs_dirty(word) & run) == 0;
             *left = next;
+            slabs_regret(super, run & ~hak__slabs_dirty(word));
             return at;
         }
     }
@@ -75,6 +90,7 @@ bool hak__slabs_claim_at(struct hak_super *super, unsigned first, unsigned count
     while ((hak__slabs_unused(word) & run) == run) {
         uint64_t next = pack_state(hak__slabs_unused(word) & ~run, hak__slabs_dirty(word) | run);
         if (hak_cas_weak(&super->slabs, &word, next, HAK_SEQ_CST, HAK_RELAXED)) {
+            slabs_regret(super, run & ~hak__slabs_dirty(word));
             *left = next;
             return true;
         }
@@ -186,7 +202,7 @@ static bool others_have_room(void)
 
 void hak__tiers_step(void)
 {
-    if (!hak__tiers_on() || !others_have_room())
+    if (hak__option(HAK_OPTION_tiers) == 0 || !others_have_room())
         return;
     for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1)) {
         uint64_t word = hak_load(&hak__supers[super].slabs, HAK_SEQ_CST);
@@ -271,7 +287,7 @@ static size_t claim_in(size_t super, unsigned count, bool *fresh)
 
 /* --- search -------------------------------------------------------------------------------------------------------- */
 
-enum which_supers { ANY_TIER, HOT_ONES, DRAINING_ONES };
+enum which_supers { HOT_ONES, DRAINING_ONES };
 
 /* Of 64 SuperSlabs, those whose longest hinted run is of exactly this level: the shorter it is, the fuller they are. */
 static uint64_t pool_candidates(enum which_supers which, size_t word, unsigned level)
@@ -280,7 +296,7 @@ static uint64_t pool_candidates(enum which_supers which, size_t word, unsigned l
     uint64_t bits = hak_load(&hints->partial[level], HAK_RELAXED);
     if (bits != 0 && level + 1 < HAK_LEVELS)
         bits &= ~hak_load(&hints->partial[level + 1], HAK_RELAXED);
-    if (bits == 0 || which == ANY_TIER)
+    if (bits == 0)
         return bits;
     uint64_t draining = hak_load(&hints->draining, HAK_RELAXED);
     return bits & (which == HOT_ONES ? ~draining : draining);
@@ -302,11 +318,11 @@ static uint64_t fullest_superslab(size_t word, uint64_t bits, unsigned *left)
     return best;
 }
 
-/* With tiers, takes a single slab from the fullest of the first few SuperSlabs that offer one; otherwise takes from the lowest. */
+/* Takes a single slab from the fullest of the first few SuperSlabs that offer one, a longer run from the lowest. */
 static size_t search_word(enum which_supers which, size_t word, unsigned level, unsigned count, bool *fresh)
 {
     uint64_t bits = pool_candidates(which, word, level), tried;
-    for (unsigned left = which != ANY_TIER && count == 1 ? CANDIDATES : 0; bits != 0; bits &= ~tried) {
+    for (unsigned left = count == 1 ? CANDIDATES : 0; bits != 0; bits &= ~tried) {
         bool only = (bits & (bits - 1)) == 0;
         tried = only || left == 0 ? bits & -bits : fullest_superslab(word, bits, &left);
         size_t found = claim_in(word * 64 + hak_ctz64(tried), count, fresh);
@@ -316,10 +332,10 @@ static size_t search_word(enum which_supers which, size_t word, unsigned level, 
     return HAK_NO_RUN;
 }
 
-static size_t search_level(enum which_supers which, unsigned level, unsigned count, bool *fresh)
+static size_t search_level(enum which_supers which, unsigned level, unsigned count, size_t top, bool *fresh)
 {
     size_t found = HAK_NO_RUN;
-    for (size_t word = hak__part_next(0); word * 64 < hak__arena_top() && found == HAK_NO_RUN; word = hak__part_next(word + 1))
+    for (size_t word = hak__part_next(0, top); word * 64 < top && found == HAK_NO_RUN; word = hak__part_next(word + 1, top))
         found = search_word(which, word, level, count, fresh);
     return found;
 }
@@ -327,12 +343,12 @@ static size_t search_level(enum which_supers which, unsigned level, unsigned cou
 static size_t pool_search(enum which_supers which, unsigned count, bool *fresh)
 {
     unsigned level = hak__level_of(count);
-    size_t found = HAK_NO_RUN;
+    size_t found = HAK_NO_RUN, top = hak__arena_top();
     for (unsigned at = level; at < HAK_LEVELS && found == HAK_NO_RUN; at++)
-        found = search_level(which, at, count, fresh);
+        found = search_level(which, at, count, top, fresh);
     /* A run of 3 may also lie where the hints know only of one of 2: rare, so tried last. */
     if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
-        found = search_level(which, level - 1, count, fresh);
+        found = search_level(which, level - 1, count, top, fresh);
     return found;
 }
 
@@ -375,9 +391,8 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
 size_t hak__pool_take(unsigned count, bool *fresh)
 {
     hak_assert(count != 0 && count <= HAK_SPAN_SLABS_MAX, "a run of a span's length");
-    bool tiers = hak__tiers_on();
-    size_t found = pool_search(tiers ? HOT_ONES : ANY_TIER, count, fresh);
-    if (found == HAK_NO_RUN && tiers) {
+    size_t found = pool_search(HOT_ONES, count, fresh);
+    if (found == HAK_NO_RUN && hak_load(&hak__tier_counts.draining, HAK_RELAXED) != 0) {
         found = pool_search(DRAINING_ONES, count, fresh);
         if (found != HAK_NO_RUN)
             hak__tier_drawn();
@@ -444,6 +459,17 @@ bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id)
     return empty;
 }
 
+void hak__pool_give_inherited(size_t slab, unsigned count)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    bool clean = !hak__super_is_bare(super) && !hak__thp_must_stay(super)
+              && hak__arena_purge_range(hak__slab_start(slab), (size_t)count << HAK_SLAB_SHIFT, HAK_UNUSED_SLABS);
+    if (!clean)
+        hak__pool_give(slab, count);
+    else
+        pool_released(super, hak__slabs_release_clean(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count));
+}
+
 void hak__pool_give_idle(size_t slab, unsigned count)
 {
     size_t super = slab / HAK_SUPER_SLABS;
@@ -501,7 +527,7 @@ static size_t purge_super(size_t super)
         return 0;
     while (hak__slabs_claim_dirty(&hak__supers[super], &first, &count, &left)) {
         size_t length = (size_t)count << HAK_SLAB_SHIFT;
-        if (!hak__arena_purge_range(hak__slab_start(super * HAK_SUPER_SLABS + first), length)) {
+        if (!hak__arena_purge_range(hak__slab_start(super * HAK_SUPER_SLABS + first), length, HAK_UNUSED_SLABS)) {
             pool_released(super, hak__slabs_release(&hak__supers[super], first, count));
             break;
         }
@@ -520,7 +546,7 @@ static size_t idle_bytes(size_t super)
     return hak_likely(idle == 0) ? 0 : (size_t)hak_popcount32(idle) << HAK_SLAB_SHIFT;
 }
 
-size_t hak__pool_purge(uint64_t before_ms)
+size_t hak__pool_purge(uint64_t before_ms, size_t most)
 {
     hak__tiers_step();
     uint64_t waiting = UINT64_MAX;
@@ -529,7 +555,7 @@ size_t hak__pool_purge(uint64_t before_ms)
         if (hak_load(&hak__supers[super].kind, HAK_RELAXED) != HAK_SUPER_IN_SLABS)
             continue;
         uint64_t freed_ms = hak_load(&hak__supers[super].freed_ms, HAK_RELAXED);
-        if (freed_ms <= before_ms)
+        if (freed_ms <= before_ms && bytes < most)
             bytes += purge_super(super);
         else if (freed_ms < waiting && idle_bytes(super) != 0)
             waiting = freed_ms;
@@ -578,7 +604,5 @@ size_t hak__pool_trim(void)
         idle += idle_bytes(super);
         used += used_bytes(super);
     }
-    size_t bytes = purge_beyond(hak__arena_growth_room(idle, used, hak__os->now_ms()), idle);
-    idle -= hak_min(bytes, idle);
-    return bytes + purge_beyond(hak__arena_dirty_room(idle), idle);
+    return purge_beyond(hak__arena_room(idle, used, hak__os->now_ms()), idle);
 }

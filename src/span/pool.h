@@ -7,7 +7,6 @@
 
 #include "arena/arena.h"
 #include "base/bits.h"
-#include "span/experiments.h"
 
 /* --- the slabs of a SuperSlab --------------------------------------------------------------------------------------------
  *
@@ -77,10 +76,10 @@ extern struct hak_tier_figures hak__tier_counts;
 
 hak_inline unsigned hak__slabs_used(uint64_t word) { return HAK_SUPER_SLABS - hak_popcount32(hak__slabs_unused(word)); }
 
-/* Whether the SuperSlab is DRAINING; never while the option tiers is 0. */
+/* Whether the SuperSlab is DRAINING. */
 hak_inline bool hak__tier_draining(size_t super)
 {
-    return (hak_load(&hak__super_words[super / 64].draining, HAK_RELAXED) >> super % 64 & 1) != 0 && hak__tiers_on();
+    return (hak_load(&hak__super_words[super / 64].draining, HAK_RELAXED) >> super % 64 & 1) != 0;
 }
 
 /* Updates the tier after a claim has made the SuperSlab's word `word`. From any thread. */
@@ -144,17 +143,21 @@ void hak__pool_give(size_t slab, unsigned count);
 /* Gives back a run; a SuperSlab assigned to the heap `id` stays open when it empties, and the result is true. */
 bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id);
 
+/* The same in a forked child for a run whose pages are its parent's too: they go back to the system at once, because a use would
+ * copy them. */
+void hak__pool_give_inherited(size_t slab, unsigned count);
+
 /* The same for a run that has been idle: it does not count as activity in its SuperSlab. */
 void hak__pool_give_idle(size_t slab, unsigned count);
 
-/* Returns the pages of unused slabs in SuperSlabs that got no slabs back since `before_ms`; returns the bytes. Any thread, at any
+/* Returns the pages of unused slabs in SuperSlabs that got no slabs back since `before_ms`, until they are `most` bytes. Any thread, at any
  * time: it claims each run of slabs while its pages go. */
-size_t hak__pool_purge(uint64_t before_ms);
+size_t hak__pool_purge(uint64_t before_ms, size_t most);
 
 /* The earliest last activity among the SuperSlabs that the last hak__pool_purge left alone; UINT64_MAX: there are none. */
 uint64_t hak__pool_waiting_ms(void);
 
-/* Purges unused slabs from the top down until the dirty limit and the growth limit hold. Called before a SuperSlab is opened, and
+/* Purges unused slabs from the top down until the policy's limit holds. Called before a SuperSlab is opened, and
  * after an equal number of non-resident slabs has been taken. In a heap of many SuperSlabs it acts once per growth by a 256th.
  * Returns the bytes. */
 size_t hak__pool_trim(void);

@@ -1,7 +1,7 @@
 /* The background thread itself. */
 #include "upkeep/background.h"
 
-#include "arena/arena.h"
+#include "arena/returned.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "base/forked.h"
@@ -48,11 +48,10 @@ static bool is_wanted(void)
 
 static hak_cold void background_body(void);
 
-/* Half the time after which a span counts as idle (hak__retain_idle_span), so that it is found idle by the second step after the
- * one that saw it first, not the third. */
 static uint64_t background_period(void)
 {
-    return hak_min(hak_max(hak__option(HAK_OPTION_purge_delay) / 4, PERIOD_LEAST_MS), PERIOD_MOST_MS);
+    uint64_t look = hak__return_ask((struct hak_retention){ 0 }, hak__os->now_ms()).look_ms;
+    return hak_min(hak_max(look, PERIOD_LEAST_MS), PERIOD_MOST_MS);
 }
 
 /* Where generations of threads live for milliseconds, one background thread is made per period, not per generation. */
@@ -187,7 +186,7 @@ void hak__background_fork_child(bool attached)
 static bool comes_to_rest(uint64_t calm_ms)
 {
     uint32_t calm = HAK_BACKGROUND_CALM;
-    return calm_ms > 2 * hak__option(HAK_OPTION_purge_delay) + PERIOD_MOST_MS
+    return calm_ms > 2 * hak__return_horizon(hak__os->now_ms()) + PERIOD_MOST_MS
         && hak_cas_strong(&hak__background_word, &calm, HAK_BACKGROUND_RESTING, HAK_RELAXED, HAK_RELAXED);
 }
 

@@ -6,13 +6,13 @@
 #include "arena/hugepages.h"
 #include "arena/limit.h"
 #include "arena/mapping.h"
+#include "arena/returned.h"
 #include "arena/window.h"
 #include "base/assert.h"
-#include "base/retain.h"
 #include "diag/options.h"
+#include "harden/spans.h"
 #include "heap/spans.h"
 #include "os/os.h"
-#include "span/hardened.h"
 
 enum { PURGES_PER_HOLD = 16, SPANS_PER_HOLD = 64, PAGES_OF_SPAN = HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE / 4096 };
 
@@ -49,16 +49,26 @@ static bool enter_owner(struct idle_walk *walk, uint32_t id)
     return walk->entered != NULL;
 }
 
+/* Of a span that was purged and has changed since: the pages that its batches of blocks can have touched are in use again. */
+static void idle_regret(struct hak_span *span, uint32_t now)
+{
+    size_t batches = (uint16_t)(span->changes - span->changes_seen), size = hak__classes[span->class].size;
+    size_t touched = batches * hak__option(HAK_OPTION_refill_count) * hak_max(size, hak__page_size());
+    if (span->purged != 0)
+        hak__return_regret(HAK_UNUSED_PAGES, hak_min((span->purged - 1u) * hak__page_size(), touched), now - span->seen_ms);
+    span->purged = 0;
+}
+
 /* Whether nothing has moved for long enough. */
 static bool has_idled(struct hak_span *span, const struct hak_idle_work *work)
 {
     uint32_t now = (uint32_t)work->now_ms;
     if (span->changes != span->changes_seen) {
+        idle_regret(span, now);
         span->changes_seen = span->changes;
         span->seen_ms = now;
-        span->purged = false;
     }
-    return work->at_once || !hak__retain_idle_span(now - span->seen_ms, hak__option(HAK_OPTION_purge_delay));
+    return now - span->seen_ms >= work->idle_ms;
 }
 
 /* Narrows a run of `count` pages to the range from its first to its last resident page. */
@@ -92,7 +102,7 @@ static void purge_span(struct idle_walk *walk, struct hak_span *span)
     hak_assert(span->listed && !span->purged, "a span with free blocks that has not been purged");
     unsigned char pages[PAGES_OF_SPAN];
     char *start = hak__span_start(span);
-    size_t from = 0, bytes, page = hak__page_size();
+    size_t from = 0, gone = 0, bytes, page = hak__page_size();
     bool sparing = hak__option(HAK_OPTION_unmap) != 0, was_sure = span->keys == HAK_SPAN_KEYS_WHOLE;
     if (hak__thp_must_stay(hak__span_slab(span) / HAK_SUPER_SLABS))
         return;
@@ -105,16 +115,17 @@ static void purge_span(struct idle_walk *walk, struct hak_span *span)
             continue;
         if (sparing)
             idle_narrow(pages, &first, &count);
-        if (walk->purges == walk->work->purges)
+        if (walk->purges == walk->work->purges || walk->bytes >= walk->work->most)
             return; /* another step does the rest */
         walk->purges++;
         walk->held_purges++;
         hak__span_lose_keys(span); /* first, so that no free meets a block without its key unprepared */
-        if (!hak__arena_purge_range(start + first * page, count * page))
+        if (!hak__arena_purge_range(start + first * page, count * page, HAK_UNUSED_PAGES))
             break; /* locked memory, for instance: do not retry at every step */
         walk->bytes += resident * page;
+        gone += resident;
     }
-    span->purged = true;
+    span->purged = (uint8_t)hak_min(1 + gone, UINT8_MAX);
 }
 
 /* A hardened span keeps its slabs, and gives up their memory only where addresses are limited. */
@@ -143,8 +154,7 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
 static unsigned walk_slab(struct idle_walk *walk, size_t slab)
 {
     uint32_t word = hak__owner_at(slab), class = hak__owner_class(word);
-    bool small =
-        hak__owner_id(word) - 1 < HAK_HEAPS_MAX && class < HAK_CLASSES && (hak__classes[class].blocks > 1 || hak__hardened.on);
+    bool small = hak__owner_id(word) != 0 && class < HAK_CLASSES && (hak__classes[class].blocks > 1 || hak__hardened.on);
     if (!small || !enter_owner(walk, hak__owner_id(word)))
         return 1;
     struct hak_span *span = &hak__spans[slab];

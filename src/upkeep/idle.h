@@ -1,5 +1,5 @@
 /* Returns idle spans, and idle pages in spans. A walk visits all slabs in address order, a part in each step: if nothing has
- * moved in a span for half of HAKMEM_PURGE_DELAY, a free span ends; otherwise the pages that lie wholly in its free blocks go
+ * moved in a span for long enough, a free span ends; otherwise the pages that lie wholly in its free blocks go
  * back to the system. The library stores nothing in free blocks, so their pages may vanish at any time.
  *
  * A span's free bits change only under its heap's lock, which the walk holds for a few system calls at a time; blocks in bins
@@ -11,9 +11,10 @@
 
 struct hak_idle_work {
     uint64_t now_ms;
-    bool at_once; /* all free memory, however recently used */
     uint32_t slabs; /* the most slabs to visit */
     uint32_t purges; /* the most system calls to make */
+    uint64_t idle_ms; /* what has been unused for so long goes back */
+    size_t most; /* and no more bytes than these */
 };
 
 /* Returns the resident bytes that were purged. */

@@ -6,6 +6,7 @@
 #include "arena/hugepages.h"
 #include "arena/recycled.h"
 #include "arena/retained.h"
+#include "arena/returned.h"
 #include "arena/runs.h"
 #include "arena/window.h"
 #include "base/assert.h"
@@ -134,11 +135,14 @@ static size_t step_purge(uint64_t now_ms, enum hak_upkeep_effort effort)
 {
     hak__waiting_end();
     bool all = effort == HAK_UPKEEP_ALL, bounded = effort == HAK_UPKEEP_BOUNDED;
-    uint64_t delay = all ? 0 : hak__option(HAK_OPTION_purge_delay);
-    struct hak_idle_work work = { now_ms, all, bounded ? BOUNDED_SLABS : UINT32_MAX, bounded ? BOUNDED_PURGES : UINT32_MAX };
+    struct hak_retained may = hak__return_ask((struct hak_retention){ 0 }, now_ms);
+    uint64_t delay = all ? 0 : may.delay_ms[HAK_UNUSED_SLABS];
+    struct hak_idle_work work = { now_ms, bounded ? BOUNDED_SLABS : UINT32_MAX, bounded ? BOUNDED_PURGES : UINT32_MAX,
+                                  all ? 0 : may.delay_ms[HAK_UNUSED_PAGES], all ? SIZE_MAX : may.may_go };
     size_t bytes = hak__idle_walk(&work);
     /* Memory emptied by this step is newer than the time at which it began. */
-    bytes += now_ms >= delay ? hak__pool_purge(all ? UINT64_MAX : now_ms - delay) : 0;
+    size_t left = work.most - hak_min(bytes, work.most);
+    bytes += now_ms >= delay ? hak__pool_purge(all ? UINT64_MAX : now_ms - delay, left) : 0;
     return bytes + hak__arena_purge(now_ms, all);
 }
 
@@ -147,6 +151,7 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
     /* acquire, release: a step sees the previous one's work. */
     if (hak_exchange(&stepping, 1, HAK_ACQUIRE) != 0)
         return 0;
+    uint64_t began = hak__return_begin(), cost = hak_load(&hak__return_counts.cost_ns, HAK_RELAXED);
     hak_store(&hak__upkeep_last_ms, now_ms, HAK_RELAXED);
     hak_count(&hak__upkeep_counts.steps, 1);
     if (effort == HAK_UPKEEP_ALL)
@@ -157,6 +162,8 @@ size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
     if (effort == HAK_UPKEEP_DUE)
         hak__collapse_walk(now_ms);
     hak__reserve_refill();
+    if (effort != HAK_UPKEEP_ALL)
+        hak__return_step(began, cost);
     hak_store(&stepping, 0, HAK_RELEASE);
     return bytes;
 }

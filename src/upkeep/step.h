@@ -3,8 +3,8 @@
  *
  * A step
  *   1. serves unlocked heaps: collects remote frees and publishes outboxes;
- *   2. ends spans that have been empty, and purges pages in spans that have been partly free, for half of HAKMEM_PURGE_DELAY;
- *   3. returns the pages of unused slabs and of free SuperSlabs after HAKMEM_PURGE_DELAY.
+ *   2. ends spans that have been empty, and purges pages in spans that have been partly free, long enough;
+ *   3. returns the pages of old unused slabs and free SuperSlabs, as the policy says (base/retain.h).
  * Bins belong to their owners: a poll gives back half of the blocks that its own thread has not moved for a while. */
 #pragma once
 

@@ -147,6 +147,7 @@ static bool model_parse(const struct hak_option_row *row, const char *text, uint
     switch ((enum hak_option_kind)row->kind) {
     case HAK_COUNT: return scaled(least, most, text, "", value);
     case HAK_BYTES: return scaled(least, most, text, size_units, value);
+    case HAK_PERCENT: return scaled(least, most, text, "%=1", value);
     case HAK_TIME: return scaled(least, most, text, "ms=1 s=1000", value);
     case HAK_FLAG: return is_word(text, on_off, value) || scaled(least, most, text, "", value);
     case HAK_STATS:

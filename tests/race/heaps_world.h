@@ -106,7 +106,8 @@ static inline void sweep(uint32_t id)
 {
     if (!lock(id))
         return;
-    hak__heaps_sweep(heap(id), 0, UINT32_MAX);
+    uint32_t after = 0;
+    hak__heaps_sweep(heap(id), &after, UINT32_MAX);
     hak__heap_unlock(heap(id));
 }
 
@@ -115,7 +116,7 @@ static inline void sweep(uint32_t id)
 static inline void begin(void)
 {
     for (uint32_t id = 1; id <= WORLD_HEAPS && hak__heap_last_id() < WORLD_HEAPS; id++)
-        hak__heap_new();
+        hak__heap_new()->refill_count = 32;   /* as hak__cache_open does by default */
     for (struct hak_heap *one; (one = hak__heap_unpark()) != NULL;)
         hak__heap_unlock(one);
     world_reset();

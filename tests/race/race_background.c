@@ -12,6 +12,8 @@
 #include "os/os.h"
 #include "support/explore.h"
 #include "upkeep/background.h"
+
+#include "arena/returned.h"
 #include "upkeep/idle.h"
 #include "upkeep/step.h"
 
@@ -74,6 +76,14 @@ void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms)
 }
 
 struct hak_arena_published hak__arena_published = { .mapped = (size_t)1 << 30 };
+
+/* Time goes by in steps of 250 ms. */
+struct hak_retained hak__return_ask(struct hak_retention in, uint64_t now)
+{
+    (void)in, (void)now;
+    return (struct hak_retained){ .look_ms = 200 };
+}
+uint64_t hak__return_horizon(uint64_t now) { return (void)now, hak__option(HAK_OPTION_purge_delay); }
 
 size_t hak__upkeep_step(uint64_t now_ms, enum hak_upkeep_effort effort)
 {

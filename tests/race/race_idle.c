@@ -9,7 +9,7 @@
 
 #include "arena/limit.h"
 #include "os/os.h"
-#include "span/hardened.h"
+#include "harden/spans.h"
 #include "upkeep/idle.h"
 
 enum { OFTEN_SINGLE = HAK_CLASS_81920 };
@@ -33,7 +33,7 @@ void world_purged(size_t slab, size_t count)
 
 static void walk(void)
 {
-    static const struct hak_idle_work all = { .at_once = true, .slabs = HAK_SUPER_SLABS, .purges = UINT32_MAX };
+    static const struct hak_idle_work all = { .slabs = HAK_SUPER_SLABS, .purges = UINT32_MAX, .most = SIZE_MAX };
     hak__idle_walk(&all);
 }
 

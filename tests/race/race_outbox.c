@@ -43,10 +43,11 @@ uint32_t hak__common_first(const struct hak_heap *heap, uint32_t class)
     return 0;
 }
 
-void hak__heap_sweep(struct hak_heap *heap)
+bool hak__heap_sweep(struct hak_heap *heap)
 {
     (void)heap;
     explore_violation("a small block is freed as one of the large pool");
+    return false;
 }
 
 /* What free does with another heap's block; where the owner would wait, the block's turn comes at the end. */

@@ -122,12 +122,12 @@ static void give_1(void) { give(1, 1); }
 
 /* --- pages of unused slabs go back ----------------------------------------------------------------------------------------------- */
 
-static void purge(void) { hak__pool_purge(0); }
+static void purge(void) { hak__pool_purge(0, SIZE_MAX); }
 static void trim(void) { hak__pool_trim(); }
 static void purge_twice(void)
 {
-    hak__pool_purge(0);
-    hak__pool_purge(0);
+    hak__pool_purge(0, SIZE_MAX);
+    hak__pool_purge(0, SIZE_MAX);
 }
 static void take_1_three_times(void)
 {

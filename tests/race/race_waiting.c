@@ -2,6 +2,7 @@
  * line while another gives all of them back. Each run is in one hand, in one word, or with the arena, and one that waits is
  * found by the next who gives back. */
 #include "arena/recycled.h"
+#include "arena/returned.h"
 
 #include <errno.h>
 
@@ -34,6 +35,13 @@ bool hak__limit_is_near(void) { return false; }
 bool hak__arena_is_mine(void) { return hak_load(&locked, HAK_RELAXED) != 0; }
 struct hak_arena_state hak__arena_state;
 bool hak__ahead_counts(void) { return false; }
+struct hak_retained hak__return_ask(struct hak_retention in, uint64_t now_ms)
+{
+    (void)now_ms;
+    in.slack = hak__option(HAK_OPTION_dirty_limit);
+    in.cost.delay_ms[HAK_UNUSED_SUPERS] = (uint32_t)hak__option(HAK_OPTION_purge_delay);
+    return hak__retain(in);
+}
 void hak__retained_note(uint64_t now_ms) { (void)now_ms; }
 void hak__retained_due(uint64_t now_ms) { (void)now_ms; }
 

@@ -13,10 +13,12 @@
 #include "arena/meta.h"
 #include "arena/recycled.h"
 #include "arena/retained.h"
+#include "arena/returned.h"
 #include "arena/runs.h"
 #include "arena/window.h"
 #include "base/assert.h"
-#include "cache/quarantine.h"
+#include "harden/quarantine.h"
+#include "harden/spans.h"
 #include "diag/options.h"
 #include "diag/report.h"
 #include "os/os.h"
@@ -69,6 +71,7 @@ void world_reset(void)
     hak__window.map = map;
     hak__spans = spans;
     hak_owner_store(&hak__window.slabs, (size_t)WORLD_SUPERS * HAK_SUPER_SLABS);
+    hak__window_show();
     atomic_store(&free_supers, (1u << WORLD_SUPERS) - 1);
 }
 
@@ -104,23 +107,21 @@ void hak__supers_give(size_t first, size_t count)
 /* What goes away with the pages of a range. Time does not matter to what is explored. */
 __attribute__((weak)) void world_purged(size_t slab, size_t count) { (void)slab, (void)count; }
 
-bool hak__arena_purge_range(void *start, size_t bytes)
+bool hak__arena_purge_range(void *start, size_t bytes, enum hak_unused kind)
 {
+    (void)kind;
     world_purged(hak__slab_of(start), bytes >> HAK_SLAB_SHIFT);
     return true;
 }
 
-size_t hak__arena_growth_room(size_t idle, size_t used, uint64_t now_ms)
+size_t hak__arena_room(size_t idle, size_t used, uint64_t now_ms)
 {
     (void)idle, (void)used, (void)now_ms;
-    return SIZE_MAX / 2;
-}
-
-size_t hak__arena_dirty_room(size_t idle)
-{
-    (void)idle;
     return 0;
 }
+
+/* What it costs does not either. */
+__attribute__((weak)) void hak__return_regret(enum hak_unused kind, size_t bytes, uint64_t idle_ms) { (void)kind, (void)bytes, (void)idle_ms; }
 
 __attribute__((weak)) void hak__waiting_end(void) {}   /* no run waits */
 
@@ -135,7 +136,7 @@ static const struct hak_os world_os = { .now_ms = no_time };
 const struct hak_os *hak__os = &world_os;
 
 size_t hak__arena_top(void) { return WORLD_SUPERS; }
-size_t hak__part_next(size_t part) { return part; }   /* all of them are open */
+size_t hak__part_next(size_t part, size_t top) { return (void)top, part; }   /* all of them are open */
 size_t hak__super_before(size_t super) { return super > 0 ? super - 1 : HAK_NO_SUPER; }
 size_t hak__page_size(void) { return 4096; }
 __attribute__((weak)) _Atomic uint32_t hak__heap_last = WORLD_HEAPS;   /* heap/heap.c has it where linked */
@@ -176,6 +177,7 @@ __attribute__((weak)) void world_waits(void) {}
 /* Locks know the threads of a case by these numbers. No child is forked, but in the cases of forks. */
 uint32_t hak__lock_me(void) { return 1 + explore_thread(); }
 __attribute__((weak)) struct hak_forked hak__forked;
+__attribute__((weak)) struct hak_wiped hak__wiped;
 __attribute__((weak)) void hak__fork_found(void) {}
 __attribute__((weak)) uint32_t hak__fork_repairs(void) { return 0; }
 

@@ -76,7 +76,7 @@ static inline size_t rng_below(struct rng *rng, size_t limit) { return (size_t)(
 
 /* --- child processes --------------------------------------------------------------------------------------------- */
 
-enum { SAID_SIZE = 16384 };
+enum { SAID_SIZE = 32768 };
 typedef void check_body(void *argument);
 
 /* Runs body in a forked child and keeps what it writes to stderr, as a text. Gives the wait status. */

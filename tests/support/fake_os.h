@@ -45,6 +45,7 @@ static struct {
     uintptr_t advised;               /* where the last one was for */
     struct hak_os_seen seen;         /* what the system allows */
     unsigned looks;                  /* how often it was asked */
+    uint64_t purge_ns, spent_ns;     /* what giving a MiB back takes; what that has taken */
 } fake;
 
 static inline void fake_check_range(uintptr_t address, size_t size)
@@ -105,6 +106,7 @@ static int fake_purge(uintptr_t address, size_t size)
     fake_check_range(address, size);
     fake.purges++;
     fake.purged_bytes += size;
+    fake.spent_ns += (size >> 10) * fake.purge_ns >> 10;
     expect(is_mapped((void *)address) && is_mapped((void *)(address + size - 1)));
     return fake.refuse_purge ? EINVAL : hak__os_linux.purge(address, size);
 }
@@ -160,6 +162,7 @@ static uintptr_t fake_probe(size_t size)
 }
 
 static uint64_t fake_now(void) { return fake.now; }
+static uint64_t fake_now_ns(void) { return fake.now * 1000000 + fake.spent_ns; }
 static uint64_t fake_random(void) { return fake.randoms++ * fake.random_step; }
 static bool fake_fixed(void) { return fake.fixed; }
 static size_t fake_page_size(void) { return hak__os_linux.page_size(); }
@@ -173,7 +176,8 @@ static void fake_seen(struct hak_os_seen *out)
 static const struct hak_os fake_table = {
     .map = fake_map,       .extend = fake_extend,
     .unmap = fake_unmap,   .purge = fake_purge,   .move = fake_move,
-    .probe = fake_probe,   .now_ms = fake_now,    .random = fake_random, .page_size = fake_page_size,
+    .probe = fake_probe,   .now_ms = fake_now,    .now_ns = fake_now_ns,
+       .random = fake_random, .page_size = fake_page_size,
     .seen = fake_seen,     .advise = fake_advise, .huge_setting = fake_huge_setting,
     .fixed = fake_fixed,
 };

@@ -73,11 +73,11 @@ FRESH_TEST(a_purged_range_reads_as_zeros)
     start(1, HAK_SUPER_IN_SLABS);
     char *p = hak__super_start(0);
     memset(p, 1, 2 * MIB);
-    expect(hak__arena_purge_range(p, MIB));
+    expect(hak__arena_purge_range(p, MIB, HAK_UNUSED_SLABS));
     expect(is_zero(p, MIB));
     expect_eq(p[MIB], 1);
     fake.refuse_purge = true;
-    expect(!hak__arena_purge_range(p + MIB, MIB));
+    expect(!hak__arena_purge_range(p + MIB, MIB, HAK_UNUSED_SLABS));
     expect_eq(p[MIB], 1);
 }
 
@@ -88,17 +88,17 @@ FRESH_TEST(purged_and_mapped_memory_is_bounded_where_mappings_count)
     expect_eq(hak__option_set("unmap", "1"), 0);
     size_t purged = 0;
     for (size_t i = 0; i < 10; i++)
-        purged += hak__arena_purge_range(hak__super_start(i), 2 * MIB) ? 2 * MIB : 0;
+        purged += hak__arena_purge_range(hak__super_start(i), 2 * MIB, HAK_UNUSED_SLABS) ? 2 * MIB : 0;
     expect_eq(purged, 16 * MIB);
     hak__super_set_purged(0, 0);
-    expect(hak__arena_purge_range(hak__super_start(9), 2 * MIB));
+    expect(hak__arena_purge_range(hak__super_start(9), 2 * MIB, HAK_UNUSED_SLABS));
 }
 
 static void purge_two_at_once(void *argument)
 {
     (void)argument;
     start(2, HAK_SUPER_IN_SLABS);
-    hak__arena_purge_range(hak__super_start(0) + MIB, 2 * MIB);
+    hak__arena_purge_range(hak__super_start(0) + MIB, 2 * MIB, HAK_UNUSED_SLABS);
 }
 
 static void trim_what_is_free(void *argument)

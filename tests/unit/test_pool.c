@@ -159,14 +159,14 @@ FRESH_TEST(idle_slabs_are_purged)
     fake.now += 1000;
     uint64_t given = fake.now;
     hak__pool_give(a, 4);
-    expect_eq(hak__pool_purge(given - 1), 0);
-    expect_eq(hak__pool_purge(given), 4 * HAK_SLAB_SIZE);
-    expect_eq(hak__pool_purge(given), 0);   /* they hold nothing any more */
+    expect_eq(hak__pool_purge(given - 1, SIZE_MAX), 0);
+    expect_eq(hak__pool_purge(given, SIZE_MAX), 4 * HAK_SLAB_SIZE);
+    expect_eq(hak__pool_purge(given, SIZE_MAX), 0);   /* they hold nothing any more */
     expect_eq(take_or_open(4, &fresh), a);
     expect(fresh && is_zero(hak__slab_start(a), 4 * HAK_SLAB_SIZE));
     hak__pool_give(a, 4);
     fake.refuse_purge = true;
-    expect_eq(hak__pool_purge(given), 0);   /* refused: they stay dirty, and there */
+    expect_eq(hak__pool_purge(given, SIZE_MAX), 0);   /* refused: they stay dirty, and there */
     fake.refuse_purge = false;
     expect_eq(take_or_open(4, &fresh), a);
     expect(!fresh);

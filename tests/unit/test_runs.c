@@ -303,7 +303,7 @@ FRESH_TEST(purged_by_age)
     expect_valid();
 }
 
-/* Nobody has to call purge: any give or take that follows does it. */
+/* Nobody has to call purge: any give or take that follows does it. What the request can use is not returned first. */
 FRESH_TEST(purged_by_what_follows)
 {
     bool fresh;
@@ -315,8 +315,8 @@ FRESH_TEST(purged_by_what_follows)
     give(5, 1);
     expect_eq(figure_dirty(), HAK_SUPER_SIZE);
     fake.now += 2000;
-    expect_eq(take_aligned(1, 1, &fresh), 1);
-    expect(fresh);
+    expect_eq(take_aligned(1, 1, &fresh), 5);
+    expect(!fresh);
     expect_eq(figure_dirty(), 0);
     expect_valid();
 }
@@ -335,8 +335,7 @@ FRESH_TEST(dirty_limit_holds)
     expect_valid();
 }
 
-/* One limit for unused slabs and emptied SuperSlabs, of which the oldest go first: 8 MiB and an eighth of what is used, and an
- * eighth more. */
+/* One limit for unused slabs and emptied SuperSlabs, of which the oldest go first: 8 MiB while nothing more was in use lately. */
 FRESH_TEST(room_for_unused_slabs)
 {
     (void)argument;
@@ -345,14 +344,14 @@ FRESH_TEST(room_for_unused_slabs)
     expect_eq(take(16), 0);
     for (size_t i = 0; i < 6; i++, fake.now += 100)
         give(i, 1);
-    expect_op(hak__arena_dirty_room(0), <, 2 * MIB);
-    expect_eq(figure_dirty(), 10 * MIB);   /* of 12: there may be 11.8 */
-    expect_eq(hak__supers[0].dirty, 0);
-    expect_eq(hak__supers[1].dirty, HAK_SUPER_SIZE);
-    expect_op(hak__arena_dirty_room(4 * MIB), >=, 4 * MIB);
-    expect_eq(figure_dirty(), 6 * MIB);
-    expect_eq(hak__supers[3].dirty, HAK_SUPER_SIZE);
-    expect_eq(hak__arena_dirty_room(64 * MIB), 9 * MIB);   /* no more is taken than is idle */
+    expect_eq(hak__arena_room(0, 20 * MIB, fake.now), 0);
+    expect_eq(figure_dirty(), 8 * MIB);   /* of 12 */
+    expect_eq(hak__supers[1].dirty, 0);
+    expect_eq(hak__supers[2].dirty, HAK_SUPER_SIZE);
+    expect_eq(hak__arena_room(4 * MIB, 20 * MIB, fake.now), 4 * MIB);
+    expect_eq(figure_dirty(), 4 * MIB);
+    expect_eq(hak__supers[4].dirty, HAK_SUPER_SIZE);
+    expect_eq(hak__arena_room(64 * MIB, 20 * MIB, fake.now), 8 * MIB);   /* no more is taken than is idle */
     expect_eq(figure_dirty(), 0);
     expect_valid();
 }
@@ -368,13 +367,13 @@ FRESH_TEST(room_while_memory_grows)
         give(i, 1);
     expect_eq(figure_dirty(), 12 * MIB);
     expect_eq(hak__option_set("dirty_limit", "2M"), 0);
-    expect_eq(hak__arena_growth_room(0, 14 * MIB, fake.now), 0);
+    expect_eq(hak__arena_room(0, 64 * MIB, fake.now), 0);
     expect_eq(figure_dirty(), 2 * MIB);
-    expect_eq(hak__arena_growth_room(MIB, 4 * MIB, fake.now), 10 * MIB);   /* 14 - 4 + 2 - 2 */
+    expect_eq(hak__arena_room(MIB, 60 * MIB, fake.now), 4 * MIB);   /* 64 - 60 + 2 - 2 */
     fake.now += 800;
-    expect_eq(hak__arena_growth_room(0, 4 * MIB, fake.now), 10 * MIB);
+    expect_eq(hak__arena_room(0, 60 * MIB, fake.now), 4 * MIB);
     fake.now += 800;                      /* what was used before is forgotten now */
-    expect_eq(hak__arena_growth_room(0, 4 * MIB, fake.now), 0);
+    expect_eq(hak__arena_room(0, 60 * MIB, fake.now), 0);
     expect_eq(figure_dirty(), 2 * MIB);
     expect_valid();
 }
@@ -840,7 +839,7 @@ FRESH_TEST(unmap_leaves_little_hollow)
     for (unsigned round = 0; round < 2; round++) {
         for (size_t i = first; i < first + 20; i++)
             for (unsigned k = 0; k < 4; k++)   /* the same pages again are no more */
-                purged += hak__arena_purge_range(hak__super_start(i) + (k % 2 << 20), MIB) ? MIB : 0;
+                purged += hak__arena_purge_range(hak__super_start(i) + (k % 2 << 20), MIB, HAK_UNUSED_SLABS) ? MIB : 0;
         expect_eq(purged, (round + 1) * 32 * MIB);
         give(first, 20);
         first = take(20);
@@ -848,7 +847,7 @@ FRESH_TEST(unmap_leaves_little_hollow)
             set_kind(i, HAK_SUPER_IN_SLABS);
     }
     expect_eq(hak__option_set("unmap", "0"), 0);
-    expect(hak__arena_purge_range(hak__super_start(first + 19), MIB));
+    expect(hak__arena_purge_range(hak__super_start(first + 19), MIB, HAK_UNUSED_SLABS));
 }
 
 /* Sanitizers make mlockall do nothing. */

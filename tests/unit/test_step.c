@@ -295,7 +295,7 @@ FRESH_TEST_OF_SMALL_PAGES(unfinished_steps_go_on)
     uint64_t then = fake.now;
     hak__upkeep_step(then, HAK_UPKEEP_BOUNDED);   /* sees the spans as they are */
     hak__upkeep_step(fake.now = then + idle_delay() - 1, HAK_UPKEEP_BOUNDED);
-    struct hak_idle_work few = { then + idle_delay(), false, UINT32_MAX, 10 };
+    struct hak_idle_work few = { then + idle_delay(), UINT32_MAX, 10, idle_delay(), SIZE_MAX };
     hak__idle_walk(&few);
     expect_eq(idle_figures().purges, 10);
     fake.now = then + idle_delay() - 1 + DELAY / 32 - 1;

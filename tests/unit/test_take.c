@@ -133,7 +133,7 @@ FRESH_TEST(slabs_that_are_not_resident_count)
     take_all(heap, CLASS_1024, blocks, 3 * HAK_SUPER_SLABS * SPAN);
     for (size_t super = 0; super < 2; super++)
         hak__heap_give(heap, blocks + (super * HAK_SUPER_SLABS + HALF) * SPAN, HALF * SPAN, "free");
-    expect_op(hak__pool_purge(UINT64_MAX), >, 0);
+    expect_op(hak__pool_purge(UINT64_MAX, SIZE_MAX), >, 0);
     for (size_t i = 0; i < HALF; i++)
         hak__heap_give(heap, blocks + (2 * HAK_SUPER_SLABS + 2 * i) * SPAN, SPAN, "free");
     fake.now += 100;

@@ -218,7 +218,22 @@ pub struct hak_stats {
     pub reserve_missed: u64,
     /// SuperSlabs made one huge page when they were opened
     pub reserve_prefaulted: u64,
-    pub reserved: [u64; 32],
+    /// emptied SuperSlabs and tails of huge blocks
+    pub returns_supers: u64,
+    /// unused slabs
+    pub returns_slabs: u64,
+    /// pages in free blocks
+    pub returns_pages: u64,
+    /// of these, used again soon
+    pub returns_regretted_supers: u64,
+    pub returns_regretted_slabs: u64,
+    /// at most
+    pub returns_regretted_pages: u64,
+    /// time that returning has taken
+    pub returns_cost_ns: u64,
+    /// time that the faults on regretted memory have taken, as estimated
+    pub returns_regret_ns: u64,
+    pub reserved: [u64; 24],
     pub classes: [hak_stats_class; HAK_STATS_CLASSES],
     pub latency_malloc: hak_stats_latency,
     pub latency_free: hak_stats_latency,

@@ -33,8 +33,8 @@ pub const LIMIT: Setting<Bytes> = Setting::new("limit\0");
 /// Thread that returns memory while the program's threads sleep. 1: start it soon; 0: never; auto: run it while the program has two threads and 16 MiB mapped.
 pub const BACKGROUND: Setting<Word> = Setting::new("background\0");
 
-/// How long freed memory stays resident: unused slabs and emptied SuperSlabs. Free pages of partly used slabs go back after half of it.
-pub const PURGE_DELAY: Setting<Duration> = Setting::new("purge_delay\0");
+/// What returning memory may cost: the calls that return it and the faults that bring it back, as a percentage of time. Within it freed memory goes back after 50 ms to 60 s, as experience shows. More returns memory sooner.
+pub const RETURN: Setting<Word> = Setting::new("return\0");
 
 /// Huge pages. auto: prefault new memory of heaps that touch nearly all of theirs, and collapse what has long been full; always: request them everywhere; never: neither.
 pub const THP: Setting<Word> = Setting::new("thp\0");
@@ -44,9 +44,6 @@ pub const KEEP_DEEPBIND: Setting<bool> = Setting::new("keep_deepbind\0");
 
 /// Bytes mapped for blocks above which the callback of hak_set_pressure_callback is called. 0: no limit.
 pub const SOFT_LIMIT: Setting<Bytes> = Setting::new("soft_limit\0");
-
-/// Bytes of unused memory (slabs and emptied SuperSlabs) that may stay resident, plus an eighth of the memory in use, when the heap takes a new SuperSlab. While the heap grows beyond its recent use, the excess is purged, oldest first. At other times emptied SuperSlabs alone may be 5/4 of it plus a third of the memory in use, and for the purge delay up to four times it where that raises no recent peak.
-pub const DIRTY_LIMIT: Setting<Bytes> = Setting::new("dirty_limit\0");
 
 /// Return emptied SuperSlabs by unmapping them, other memory beyond 16 MiB too, and map nothing ahead of need, so that the memory promised to the process stays near what is resident. 1 by itself where vm.overcommit_memory is 2.
 pub const UNMAP: Setting<bool> = Setting::new("unmap\0");
@@ -68,6 +65,12 @@ pub const PROFILE_INTERVAL: Setting<Bytes> = Setting::new("profile_interval\0");
 
 /// Write a dump of the profile by itself: after each such time (60s), or whenever that many more bytes are mapped for blocks than at any such dump before (64M). 0: never.
 pub const PROFILE_EVERY: Setting<Word> = Setting::new("profile_every\0");
+
+/// How long freed memory stays resident, whatever returning it costs: replaces return if it is set. Free pages of partly used slabs go back after half of it.
+pub const PURGE_DELAY: Setting<Duration> = Setting::new("purge_delay\0");
+
+/// Bytes of unused memory that may stay resident, besides shares of the memory in use. A sixteenth of the memory that the system allows the process, if that is less.
+pub const DIRTY_LIMIT: Setting<Bytes> = Setting::new("dirty_limit\0");
 
 /// The thread cache of the tiny pool (C0 to C7). 0 sends every tiny request to the slabs.
 pub const TINY_UNIFIED_CACHE: Setting<bool> = Setting::new("tiny_unified_cache\0");
@@ -129,7 +132,7 @@ pub const REFILL_COUNT: Setting<u64> = Setting::new("refill_count\0");
 /// Most spans that a refill adds to a class's empty warm pool. 0: no pool. If unset, the number follows the class's hit rate, from 1 to 16.
 pub const WARM_POOL_PREFILL: Setting<u64> = Setting::new("warm_pool_prefill\0");
 
-/// Take slabs from well-used SuperSlabs first, and from draining ones only before a new one is opened. 0: choose by the lengths of free runs alone.
+/// Let little-used SuperSlabs drain: slabs are taken from them only before a new one is opened. 0: none begins to.
 pub const TIERS: Setting<bool> = Setting::new("tiers\0");
 
 /// SuperSlabs that upkeep keeps mapped ahead of need, at most a quarter of those in use.

@@ -27,8 +27,7 @@ TUNED = (
     "thread_budget",
     "tiers",
     "reserve",
-    "purge_delay",
-    "dirty_limit",
+    "return",
 )
 BANDS = "tiny_unified_c"  # set by the preset, and searched only with the usual preset
 OCTAVES = 4
@@ -79,7 +78,7 @@ def axis(option: Option, presets: Sequence[str]) -> Axis | None:
         return Axis(option.name, ("0", "1"), str(option.value))
     if option.kind == "preset":
         return Axis(option.name, tuple(presets), option.word or "") if len(presets) > 1 else None
-    if option.kind not in ("count", "bytes", "time") or option.value == 0:
+    if option.kind not in ("count", "bytes", "time", "percent") or option.value == 0:
         return None
     values = tuple(written(option, value) for value in _around(option))
     return Axis(option.name, values, written(option, option.value)) if len(values) > 1 else None

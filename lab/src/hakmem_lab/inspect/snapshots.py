@@ -221,8 +221,8 @@ def _frontier(_: Snapshot, size: int) -> str:
 
 def _empty(_: Snapshot, size: int) -> str:
     return (
-        f"{in_bytes(size)} are empty slabs and SuperSlabs that wait for use; a shorter purge_delay "
-        "(HAKMEM_PURGE_DELAY) or a smaller dirty_limit (HAKMEM_DIRTY_LIMIT) returns them sooner, hak_collect() at once."
+        f"{in_bytes(size)} are empty slabs and SuperSlabs that wait for use; a larger "
+        "HAKMEM_RETURN returns them sooner, hak_collect() at once."
     )
 
 

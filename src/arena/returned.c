@@ -1,0 +1,145 @@
+/* See returned.h. */
+#include "arena/returned.h"
+
+#include "diag/options.h"
+
+/* Of a MiB of 4 KiB pages on a fast machine: 0.1 and 0.5 us for each. FEW_BYTES: the price of less is that of the call. */
+enum { PURGE_NS = 25600, FAULT_NS = 128000, FAULT_TIMES = 5, PRICES_KEPT = 8, FEW_BYTES = 256 << 10, DELAY_SHIFT = 44 };
+
+struct hak_return_counts hak__return_counts = { .purge_ns = PURGE_NS };
+
+static uint32_t return_share(void)
+{
+    return hak__option_origin(HAK_OPTION_purge_delay) == HAK_FROM_DEFAULT ? (uint32_t)hak__option(HAK_OPTION_return) : 0;
+}
+
+static uint64_t fault_ns(void)
+{
+    return hak_max(FAULT_NS, (uint64_t)hak_load(&hak__return_counts.purge_ns, HAK_RELAXED) * FAULT_TIMES);
+}
+
+/* What the faults on so many bytes cost. */
+static uint64_t bytes_ns(size_t bytes) { return bytes / 1024 * fault_ns() / 1024; }
+
+/* Uses up what has been charged ahead; returns what is left to charge. */
+static uint64_t return_use_ahead(uint64_t ns)
+{
+    uint64_t ahead = hak_load(&hak__return_counts.ahead_ns, HAK_RELAXED), use;
+    do
+        use = hak_min(ahead, ns);
+    while (use != 0 && !hak_cas_weak(&hak__return_counts.ahead_ns, &ahead, ahead - use, HAK_RELAXED, HAK_RELAXED));
+    return ns - use;
+}
+
+/* Adds to what is owed; returns the time, in us, at which nothing will be. A thread that is first begins the account. */
+static uint64_t return_charge(uint64_t ns)
+{
+    uint64_t now = hak__os->now_ms() * 1000, more = ns / (10 * hak_max(return_share(), 1)), paid, next;
+    paid = hak_load(&hak__return_counts.paid_us, HAK_RELAXED);
+    do
+        next = (paid == 0 ? now + HAK_RETURN_START * 1000 : hak_max(paid, now)) + more;
+    while ((more != 0 || paid == 0) && !hak_cas_weak(&hak__return_counts.paid_us, &paid, next, HAK_RELAXED, HAK_RELAXED));
+    return next;
+}
+
+/* The mean of the last few prices; threads that come at once may lose one. */
+static void learn_price(size_t bytes, uint64_t took)
+{
+    uint64_t price = hak_load(&hak__return_counts.purge_ns, HAK_RELAXED), seen = took / hak_max(bytes >> 10, 1) * 1024;
+    if (bytes >= FEW_BYTES)
+        hak_store(&hak__return_counts.purge_ns, (uint32_t)((price * (PRICES_KEPT - 1) + hak_min(seen, UINT32_MAX)) / PRICES_KEPT),
+                  HAK_RELAXED);
+}
+
+/* Charges regret before it comes, as far as memory goes back soon anyway. */
+static void charge_ahead(uint64_t ns, uint64_t paid_us)
+{
+    uint64_t until = (hak__os->now_ms() + HAK_RETURN_MUCH) * 1000, each = 10ull * return_share(),
+             most = HAK_RETURN_MUCH * 1000 * each;
+    uint64_t ahead = hak_min(ns, (until - hak_min(until, paid_us)) * each),
+             had = hak_load(&hak__return_counts.ahead_ns, HAK_RELAXED);
+    if (ahead != 0)
+        hak_store(&hak__return_counts.ahead_ns, hak_min(had + ahead, most), HAK_RELAXED);
+    return_charge(ahead);
+}
+
+void hak__return_end(enum hak_unused kind, size_t bytes, uint64_t began)
+{
+    hak_assert(kind < HAK_UNUSED_KINDS, "memory of a kind goes back");
+    uint64_t took = hak__os->now_ns() - began;
+    hak_fetch_add(&hak__return_counts.returned[kind], bytes, HAK_RELAXED);
+    hak_fetch_add(&hak__return_counts.cost_ns, took, HAK_RELAXED);
+    learn_price(bytes, took);
+    charge_ahead(bytes_ns(bytes), return_charge(took));
+}
+
+void hak__return_step(uint64_t began, uint64_t cost_before)
+{
+    uint64_t took = hak__os->now_ns() - began;
+    uint64_t counted = hak_load(&hak__return_counts.cost_ns, HAK_RELAXED) - cost_before;
+    uint64_t rest = took - hak_min(took, counted);
+    hak_fetch_add(&hak__return_counts.cost_ns, rest, HAK_RELAXED);
+    hak_store(&hak__return_counts.step_ms, (uint32_t)(rest / 1000000), HAK_RELAXED);
+    return_charge(rest);
+}
+
+/* --- delays ----------------------------------------------------------------------------------------------------------- */
+
+static uint32_t learned_delay(enum hak_unused kind, uint64_t now_ms)
+{
+    uint64_t word = hak_load(&hak__return_counts.delays[kind], HAK_RELAXED), since = word & ((1ull << DELAY_SHIFT) - 1);
+    uint32_t least = (uint32_t)(hak__option(HAK_OPTION_purge_delay) / (kind == HAK_UNUSED_PAGES ? 2 : 1));
+    if (return_share() == 0 || word == 0)
+        return least;
+    return hak__retain_fall((uint32_t)(word >> DELAY_SHIFT), now_ms > since ? now_ms - since : 0, least);
+}
+
+void hak__return_regret(enum hak_unused kind, size_t bytes, uint64_t idle_ms)
+{
+    if (bytes == 0 || idle_ms > HAK_RETURN_LATEST)
+        return;
+    uint64_t now = hak__os->now_ms(), ns = bytes_ns(bytes);
+    hak_fetch_add(&hak__return_counts.regretted[kind], bytes, HAK_RELAXED);
+    hak_fetch_add(&hak__return_counts.regret_ns, ns, HAK_RELAXED);
+    uint64_t owed = return_charge(return_use_ahead(ns)) / 1000 - now;
+    uint64_t delay = hak__retain_learn(learned_delay(kind, now), idle_ms, ns, owed, return_share());
+    hak_store(&hak__return_counts.delays[kind], delay << DELAY_SHIFT | (now & ((1ull << DELAY_SHIFT) - 1)), HAK_RELAXED);
+}
+
+/* --- the policy ------------------------------------------------------------------------------------------------------- */
+
+struct hak_retained hak__return_ask(struct hak_retention in, uint64_t now_ms)
+{
+    uint64_t now = now_ms * 1000, paid = return_charge(0);
+    in.slack = hak__option(HAK_OPTION_dirty_limit);
+    in.cost = (struct hak_return_cost){
+        .owed_ms = (paid - hak_min(paid, now)) / 1000,
+        .soonest_ms = HAK_RETURN_SOONEST,
+        .purge_ns = hak_load(&hak__return_counts.purge_ns, HAK_RELAXED),
+        .fault_ns = (uint32_t)hak_min(fault_ns(), UINT32_MAX),
+        .share = return_share(),
+        .step_ms = hak_load(&hak__return_counts.step_ms, HAK_RELAXED),
+    };
+    for (unsigned kind = 0; kind < HAK_UNUSED_KINDS; kind++)
+        in.cost.delay_ms[kind] = learned_delay(kind, now_ms);
+    return hak__retain(in);
+}
+
+uint64_t hak__return_delay(enum hak_unused kind, uint64_t now_ms)
+{
+    hak_assert(kind < HAK_UNUSED_KINDS, "one of the kinds");
+    return hak__return_ask((struct hak_retention){ 0 }, now_ms).delay_ms[kind];
+}
+
+uint64_t hak__return_period(uint64_t now_ms)
+{
+    return hak_max(learned_delay(HAK_UNUSED_SUPERS, now_ms), hak__option(HAK_OPTION_purge_delay));
+}
+
+uint64_t hak__return_horizon(uint64_t now_ms)
+{
+    uint64_t most = 0, at = now_ms + HAK_RETURN_MUCH, paid = return_charge(0) / 1000;
+    for (unsigned kind = 0; kind < HAK_UNUSED_KINDS; kind++)
+        most = hak_max(most, learned_delay(kind, now_ms));
+    return most + (return_share() == 0 ? 0 : paid - hak_min(paid, at));
+}
