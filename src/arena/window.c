@@ -19,7 +19,7 @@ struct hak_window hak__window;
 static size_t window_supers;
 
 static uintptr_t guarded_start;
-static _Atomic uint64_t open_parts[PART_WORDS];
+static hak_first_data _Atomic uint64_t open_parts[PART_WORDS];
 static hak_rare_data _Atomic uint64_t foreign_parts[PART_WORDS];
 
 /* Replaces random numbers if the process runs with fixed addresses (setarch -R, debuggers). */

@@ -70,7 +70,7 @@ void hak__warm_join(struct hak_heap *heap, struct hak_span *span)
 {
     struct hak_heap_class *class = &heap->classes[span->class];
     hak_assert(class->warm_count < HAK_WARM_MAX && span->warm == 0 && span->listed, "a listed span joins a pool with room");
-    heap->warm[span->class][class->warm_count] = (uint32_t)hak__span_slab(span);
+    class->warm[class->warm_count] = (uint32_t)hak__span_slab(span);
     span->warm = ++class->warm_count;
 }
 
@@ -79,7 +79,7 @@ void hak__warm_leave(struct hak_heap *heap, struct hak_span *span)
     hak_assert(span->warm != 0 && span->warm <= heap->classes[span->class].warm_count, "a member of the pool leaves");
     struct hak_heap_class *class = &heap->classes[span->class];
     struct hak_span *last = hak__warm_newest(heap, span->class);
-    heap->warm[span->class][span->warm - 1] = (uint32_t)hak__span_slab(last);
+    class->warm[span->warm - 1] = (uint32_t)hak__span_slab(last);
     last->warm = span->warm;
     span->warm = 0;
     class->warm_count--;

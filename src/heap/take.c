@@ -511,10 +511,12 @@ void hak__common_fork_child(void)
         hak_store(&commons[i], 0, HAK_RELAXED);
 }
 
-uint32_t hak__common_first(uint32_t class)
+bool hak__common_exist(void) { return hak_load(&common_count, HAK_RELAXED) != 0; }
+
+uint32_t hak__common_first(const struct hak_heap *heap, uint32_t class)
 {
     bool fits = hak__classes[class].size >= COMMON_LEAST && hak__classes[class].size <= COMMON_MOST;
-    return fits && hak_load(&common_count, HAK_RELAXED) != 0 ? FIRST_BLOCKS : 0;
+    return fits && heap->takes_common ? FIRST_BLOCKS : 0;
 }
 
 /* Locks a free one, or returns NULL. Threads begin at different ones. The last may have no id yet. */

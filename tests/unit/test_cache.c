@@ -144,7 +144,7 @@ FRESH_TEST(local_slots)
         for (uint32_t c = 0; c < HAK_CLASSES; c++) {
             const char *bottom = (const char *)heap->classes[c].bottom;
             bool local = c <= HAK_CLASS_TINY_LAST && (int)hak__band_of(c) == band;
-            bool inside = bottom >= (char *)heap->slots.local && bottom < (char *)heap->slots.local + sizeof heap->slots.local;
+            bool inside = bottom >= (char *)heap->local_slots && bottom < (char *)heap->local_slots + sizeof heap->local_slots;
             expect_eq(inside, local);
             expect(!local || capacity_of(heap, c) == HAK_LOCAL_SLOTS);
         }
