@@ -9,7 +9,6 @@
 #include "cache/large_cache.h"
 #include "guard/exact.h"
 #include "harden/harden.h"
-#include "kinds/kind.h"
 #include "process/start.h"
 #include "process/thread.h"
 #include "span/shield.h"
