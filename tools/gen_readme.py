@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes README's figures and its chart from the tables of docs/benchmarks.md: those of the suite's real programs.
+"""Writes README's figures and its chart from the medians beside docs/benchmarks.md: those of the suite's real programs.
 
   gen_readme.py            writes them
   gen_readme.py --check    fails when they are not what this program writes
 
-Each figure is a geometric mean, over the programs of the group "real" in bench/suite/cases.toml, of the median in the page's table
+Each figure is a geometric mean, over the programs of the group "real" in bench/suite/cases.toml, of the median in its file
 by that of the system's malloc."""
 import math
 import pathlib
@@ -16,7 +16,7 @@ sys.path += [str(ROOT / "bench" / "suite"), str(ROOT / "tools")]
 
 import drawing
 from gen_options_doc import replaced
-from site_charts import amount, tables
+from site_charts import amount, medians
 
 CHART = ROOT / "docs" / "benchmarks" / "real-programs.svg"
 OURS, REFERENCE = "hakmem", "system"
@@ -44,7 +44,7 @@ def facts(text):
 
 def main():
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    found, programs = tables(page), real_programs(ROOT)
+    found, programs = medians(), real_programs(ROOT)
     (time, count), (memory, _) = means(found["Time"], programs), means(found["Peak memory"], programs)
     names = sorted((name for name in time if name in memory), key=lambda name: time[name])
     about = facts(page)

@@ -14,6 +14,9 @@ LAYERS = (("base",), ("os",), ("size",), ("diag",), ("arena",), ("span",), ("hea
           ("interpose",  # in libhakmem.so alone, so not in unity.c
            "region"))  # libhakmem-region: malloc's library may not ask it for anything
 RANK = {folder: rank for rank, row in enumerate(LAYERS) for folder in row}
+# Hardened mode lies in one folder; these of its files stand in the layer that they extend.
+PLACED = {"harden/mode": "span", "harden/spans": "span", "harden/quarantine": "cache", "harden/ending": "guard",
+          "harden/kinds": "kinds"}
 TOP = len(LAYERS)  # the units
 SHARED_OBJECT = "interpose"
 
@@ -22,7 +25,7 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
 
 def folder_of(parts):
     """The layer's name, or '' for a file that lies directly in src/."""
-    return parts[0] if len(parts) > 1 else ""
+    return PLACED.get("/".join(parts).rsplit(".", 1)[0]) or (parts[0] if len(parts) > 1 else "")
 
 
 def rank_of(folder):

@@ -29,7 +29,7 @@ PAGE = ROOT / "src" / "README.md"
 PATHS = ("malloc", "free")
 RUNS = 3
 PUBLISHES = "hak__remote_publish"  # the function that gives a block back to its owner's span
-FLAGS = ("-std=gnu17", "-O0", "-g1", "-w", "-finstrument-functions", "-no-pie", "-fno-pie", "-D_GNU_SOURCE", "-DNDEBUG",
+FLAGS = ("-std=gnu17", "-O0", "-g1", "-gdwarf-4", "-w", "-finstrument-functions", "-no-pie", "-fno-pie", "-D_GNU_SOURCE", "-DNDEBUG",
          "-DHAK_OVERRIDE=0", "-DHAK_VERSION_STRING=\"0\"", f"-DPUBLISHES={PUBLISHES}",
          "-fno-builtin-malloc", "-fno-builtin-calloc", "-fno-builtin-realloc", "-fno-builtin-free")
 

@@ -1,9 +1,10 @@
 """The charts of the site's pages: what is a picture in the tree can be pointed at, zoomed and thinned out on the site.
 
-The figures are those of the tables on the same page, so a chart never says anything else than its page."""
+The figures are those of the tables on the same page and of the files of medians that it names."""
+import csv
 import re
 
-from package_common import Failed
+from package_common import ROOT, Failed
 
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 OURS, REFERENCE, OTHERS_SHADE = "hakmem", "system", "#8a8f98"
@@ -11,6 +12,7 @@ OURS, REFERENCE, OTHERS_SHADE = "hakmem", "system", "#8a8f98"
 PALETTE = ["#4f7cd8", "#d99a00", "#2f9e63", "#9a6be0", "#00a3b4", "#a9714b", "#7d8794", "#8aa300", "#c2649a", "#5b8fa8"]
 OURS_COLOUR = "#d6336c"
 SCRIPT = "plotly.min.js"
+LINES = "Messages by threads"
 
 
 def tables(text):
@@ -25,6 +27,15 @@ def tables(text):
                 columns = cells
             elif not set("".join(cells)) <= set("-: ") and len(cells) == len(columns):
                 found.setdefault(heading, []).append(dict(zip(columns, cells)))
+    return found
+
+
+def medians():
+    """{heading: rows}, as from tables, of the comma-separated files beside docs/benchmarks.md and docs/scaling.md."""
+    found = {}
+    for heading, name in (("Time", "benchmarks/time.csv"), ("Peak memory", "benchmarks/peak-memory.csv"), (LINES, "scaling/lines.csv")):
+        with (ROOT / "docs" / name).open(encoding="utf-8", newline="") as file:
+            found[heading] = list(csv.DictReader(file))
     return found
 
 
@@ -89,7 +100,9 @@ def lines(found):
     """Messages per operation over threads, a panel for each pattern."""
     from plotly.subplots import make_subplots
 
-    patterns = {heading.split(": ", 1)[1]: rows for heading, rows in found.items() if heading.startswith("Messages per operation: ")}
+    patterns = {}
+    for row in found[LINES]:
+        patterns.setdefault(row["pattern"], []).append(row)
     names = [row["allocator"] for row in next(iter(patterns.values()))]
     colour = colours(names)
     figure = make_subplots(rows=len(patterns), cols=1, subplot_titles=list(patterns), vertical_spacing=0.04)
@@ -118,7 +131,7 @@ HINT = "Point at a mark for its figures and drag to zoom; below, a click on a na
 
 def interactive(text, script):
     """A page's text with charts in place of its pictures; a browser without scripts shows the pictures."""
-    found = tables(text)
+    found = {**medians(), **tables(text)}
     for picture, (draw, title) in CHARTS.items():
         match = re.search(rf"^!\[([^\]]*)\]\((?:\.\./)*{re.escape(picture)}\)$", text, re.MULTILINE)
         if match is None:

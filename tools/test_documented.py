@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
 """docs/tests.md and what is tested agree: every test that ctest knows is in the document, every one of the document's is in
-ctest's list, and where the document lists a test's cases they are those of its source. And docs/statistics.md names every
-figure of src/diag/stats.def.
+ctest's list. And docs/statistics.md names every figure of src/diag/stats.def.
 
     test_documented.py CTEST BUILD KIND...
 
 BUILD is a build folder, KIND what is built in it: `release` (the library), `checked` (the test build), or both.
 
-The document's form: "### `NAME` (KIND)" opens a test, "- `CASE`: what must come out" is one of its cases; a row
-"| `NAME` | KIND | ..." is a test without a list of cases. NAME may hold a `*`; KIND is release, checked, or both with a
-comma between."""
+The document's form: a row "| `NAME` | KIND | ..." is a test. NAME may hold a `*`; KIND is release, checked, or both with a comma
+between."""
 import fnmatch
 import json
 import pathlib
@@ -22,22 +20,12 @@ FLAVOURS = ("preload", "shared", "archive", "static")
 
 
 def documented(text):
-    """{name: (kinds, [cases])}, in the document's order."""
-    tests, cases = {}, None
-    for line in text.splitlines():
-        heading = re.match(r"### `([^`]+)` \(([a-z, ]+)\)", line)
-        row = re.match(r"\| `([^`]+)` \| ([a-z, ]+) \|", line)
-        case = re.match(r"- `(\w+)`: \S", line)
-        if heading or row:
-            name, kinds = (heading or row).groups()
-            if name in tests:
-                sys.exit(f"docs/tests.md: `{name}` stands there twice")
-            cases = []
-            tests[name] = (set(re.split(r",\s*", kinds)), cases)
-        elif line.startswith("## "):
-            cases = None
-        elif case and cases is not None:
-            cases.append(case.group(1))
+    """{name: kinds}, in the document's order."""
+    tests = {}
+    for name, kinds in re.findall(r"^\| `([^`]+)` \| ([a-z, ]+) \|", text, re.M):
+        if name in tests:
+            sys.exit(f"docs/tests.md: `{name}` stands there twice")
+        tests[name] = set(re.split(r",\s*", kinds))
     return tests
 
 
@@ -47,41 +35,16 @@ def listed(ctest, build):
     return {re.sub(r"\.({})$".format("|".join(FLAVOURS)), ".*", test["name"]) for test in json.loads(done.stdout)["tests"]}
 
 
-def cases_of(root, name):
-    """The cases in a test's source, in its order; None without a source."""
-    folder, stem = name.split(".")[:2]
-    sources = [path for path in (root / "tests" / folder).glob(stem + ".*") if path.suffix in (".c", ".cpp", ".py")]
-    if len(sources) != 1:
-        return None
-    text = sources[0].read_text(encoding="utf-8")
-    return re.findall(r"^ +(?:def (test_\w+)\(self|(?:cmocka_unit_test|CASE)\((\w+)\),)", text, re.M)
-
-
-def compare(root, tests, names, kinds):
+def compare(tests, names, kinds):
     """What is wrong, in sentences that say what to do."""
     for name in sorted(names):
         if not any(fnmatch.fnmatchcase(name, pattern) for pattern in tests):
             yield f"{name} is not in docs/tests.md: add it, with what must come out"
-    for pattern, (where, cases) in tests.items():
+    for pattern, where in tests.items():
         if not where <= {"release", "checked"}:
             yield f"{pattern}: ({', '.join(sorted(where))}) should be release, checked, or both"
         if where & kinds and not any(fnmatch.fnmatchcase(name, pattern) for name in names):
             yield f"{pattern} is in docs/tests.md, but ctest does not know it: take it out, or register it"
-        if not cases:
-            continue
-        have = cases_of(root, pattern)
-        if have is None:
-            yield f"{pattern}: docs/tests.md lists its cases, but its source was not found in tests/"
-            continue
-        have = ["".join(names_of_case) for names_of_case in have]
-        for case in have:
-            if case not in cases:
-                yield f"{pattern}: its case {case} is not in docs/tests.md: add it, with what must come out"
-        for case in cases:
-            if case not in have:
-                yield f"{pattern}: docs/tests.md lists a case {case} that its source does not have"
-        if len(set(cases)) != len(cases):
-            yield f"{pattern}: docs/tests.md lists a case twice"
 
 
 def figures_of(text):
@@ -108,11 +71,10 @@ def main(arguments):
     names = listed(ctest, build)
     if not tests or not names:
         sys.exit("nothing was compared: docs/tests.md or ctest's list is empty")
-    findings = [*compare(ROOT, tests, names, set(kinds)), *missing_figures(ROOT)]
+    findings = [*compare(tests, names, set(kinds)), *missing_figures(ROOT)]
     for finding in findings:
         print(finding)
-    print(f"{len(names)} tests, {sum(len(cases) for _, cases in tests.values())} cases listed: "
-          + (f"{len(findings)} found" if findings else "ok"))
+    print(f"{len(names)} tests: " + (f"{len(findings)} found" if findings else "ok"))
     return 1 if findings else 0
 
 

@@ -7,6 +7,7 @@ counts them, because a core waits for them too.
 
 from __future__ import annotations
 
+import csv
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ INSTRUCTION_NS = 0.15  # about 2.2 instructions a cycle at 3 GHz
 SYSTEM_NS = 2000  # a short call that changes mappings, under the kernel's lock of the address space
 MAPPING_CALLS = ("mmap", "munmap", "madvise", "mprotect", "mremap", "brk", "mincore")
 CHART = "docs/scaling/lines.svg"
+BESIDE = "docs/scaling/lines.csv"
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,20 @@ def throughput(runs: Runs) -> Table:
     return Table("The model's throughput", about, ["allocator", *(pattern.name for pattern in runs.patterns)], rows)
 
 
+def at_most_threads(runs: Runs) -> Table:
+    """One row per allocator, at the largest number of threads."""
+    most = max(runs.threads)
+    rows = [[name, *(number(runs.messages(pattern.name, most, name)) for pattern in runs.patterns)] for name in runs.names]
+    return Table("Messages per operation", f"At {most} threads; fewer threads and the busiest lines: [lines.csv](scaling/lines.csv).",
+                 ["allocator", *(pattern.name for pattern in runs.patterns)], rows)
+
+
+def beside_the_page(runs: Runs) -> list[list[str]]:
+    """Every pattern's table as one, under a header: what docs/scaling/lines.csv holds."""
+    found = [per_pattern(runs, each.name, each.about) for each in runs.patterns]
+    return [["pattern", *found[0].header], *([each.name, *row] for each, table in zip(runs.patterns, found) for row in table.rows)]
+
+
 def all_tables(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
     runs = Runs(rows)
     patterns = [per_pattern(runs, each.name, each.about) for each in runs.patterns]
@@ -188,11 +204,9 @@ def all_tables(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
 
 
 def page_tables(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """What stands in docs/scaling.md: the causes and hottest structures of HAKMEM alone."""
+    """What a person reads in docs/scaling.md; --show prints all."""
     runs = Runs(rows)
-    own = [Table(table.title, table.about, [table.header[0], *table.header[2:]], [[row[0], *row[2:]] for row in table.rows if row[1] == OURS])
-           for table in (causes(runs), hottest(runs))]
-    return [goals(runs), *(per_pattern(runs, each.name, each.about) for each in runs.patterns), *own, throughput(runs)]
+    return [goals(runs), at_most_threads(runs), throughput(runs)]
 
 
 def text(table: Table) -> str:
@@ -231,3 +245,5 @@ def publish(rows: Sequence[Mapping[str, Any]], root: Path) -> None:
     where.write_text(found[:start] + "\n\n" + "\n\n".join(parts) + "\n\n" + found[end:], encoding="utf-8")
     picture.parent.mkdir(exist_ok=True)
     picture.write_text(chart(runs), encoding="utf-8")
+    with (root / BESIDE).open("w", encoding="utf-8", newline="") as beside:
+        csv.writer(beside, lineterminator="\n").writerows(beside_the_page(runs))

@@ -115,7 +115,8 @@ class Publishing(unittest.TestCase):
             tables.publish(rows, Path(folder))
             text = document.read_text(encoding="utf-8")
             self.assertTrue(text.startswith("before\n") and text.endswith("after\n") and "old" not in text)
-            self.assertIn("| hakmem | 0.0020 | 0.064 |", text)
+            self.assertIn("| hakmem | 0.064 |", text)
+            self.assertIn("mid,hakmem,0.0020,0.064,", (Path(folder) / tables.BESIDE).read_text(encoding="utf-8"))
             self.assertIn("<polyline", (Path(folder) / tables.CHART).read_text(encoding="utf-8"))
 
 

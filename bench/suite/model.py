@@ -342,20 +342,13 @@ def all_tables(kept: Results) -> list[Table]:
     return [table for table in found if table is not None and table.rows]
 
 
-ON_THE_PAGE = (1, 2, 16, 256)  # threads
-
-
 def page_tables(kept: Results) -> list[Table]:
     """What a person reads in docs/scaling.md; --show prints all."""
-    runs = Runs(kept)
-    left_out = {"Counters"}
-    found = []
-    for table in all_tables(kept):
-        if table.title in left_out:
-            continue
-        if table.title in runs.patterns:
-            places = [i for i, name in enumerate(table.header) if i == 0 or int(name.split()[0]) in ON_THE_PAGE]
-            header, *rows = [[row[i] for i in places] for row in [table.header, *table.rows]]
-            table = Table(table.title, table.note, header, rows)
-        found.append(table)
-    return found
+    left_out = {"Counters", *Runs(kept).patterns}
+    return [table for table in all_tables(kept) if table.title not in left_out]
+
+
+def throughput_rows(kept: Results) -> list[list[str]]:
+    """Million operations per second by pattern and allocator, under a header: what docs/scaling/throughput.csv holds."""
+    found = [table for table in throughputs(Runs(kept)) if table is not None]
+    return [["pattern", *found[0].header], *([table.title, *row] for table in found for row in table.rows)] if found else []

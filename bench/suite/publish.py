@@ -6,7 +6,10 @@ Only what stands between the markers is replaced; the reasons beside the tables 
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import drawing
@@ -33,6 +36,12 @@ def markdown(table: Table, title: str = "### ") -> str:
     rule = ["---" if place == 0 or texts or name in words else "--:" for place, name in enumerate(table.header)]
     heading = [f"{title}{table.title}", "", table.note, ""] if title else []
     return "\n".join([*heading, row(table.header), row(rule), *(row(cells) for cells in table.rows)])
+
+
+def comma_separated(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue()
 
 
 def environment(head: Head, rounds: str) -> str:
@@ -95,7 +104,7 @@ def full(figures: Figures) -> str:
 
 
 def publish(kept: Results, root: Path) -> None:
-    """Replaces the tables and charts."""
+    """Replaces the tables, charts and files of medians."""
     if any(case.group == "scaling" for case in kept.head.cases):
         raise LabError("the file is a result of ./dev bench --scaling", "Publish it with ./dev bench --scaling --publish.")
     figures = Figures(kept)
@@ -107,6 +116,10 @@ def publish(kept: Results, root: Path) -> None:
         (root / CHARTS).mkdir(exist_ok=True)
         for name, content in charts(figures).items():
             (root / CHARTS / name).write_text(content, encoding="utf-8")
+        for table in tables.all_tables(figures):
+            if table.title in tables.BESIDE_THE_PAGE:
+                beside = root / CHARTS / tables.BESIDE_THE_PAGE[table.title]
+                beside.write_text(comma_separated(table.header, table.rows), encoding="utf-8")
         text = replace(text, "suite", full(figures), str(DOCUMENT))
     if figures.family:
         facts = [] if figures.cases else [environment(figures.head, figures.rounds)]

@@ -347,6 +347,10 @@ def publish_file(kept: Results, root: Path) -> None:
     if kept.head.plan.quick:
         raise LabError("a quick run's figures mean nothing", "Publish a full one.")
     parts = [publish.environment(kept.head, f"{kept.head.plan.rounds} rounds"), *(publish.markdown(table) for table in model.page_tables(kept))]
+    beside = root / "docs" / "scaling" / "throughput.csv"
+    beside.parent.mkdir(exist_ok=True)
+    header, *rows = model.throughput_rows(kept)
+    beside.write_text(publish.comma_separated(header, rows), encoding="utf-8")
     where = root / "docs" / "scaling.md"
     text = publish.replace(where.read_text(encoding="utf-8"), "scaling", "\n\n".join(parts), "docs/scaling.md")
     where.write_text(text, encoding="utf-8")

@@ -107,6 +107,20 @@ hak_inline size_t hak__super_tail(size_t super)
 hak_inline char *hak__super_start(size_t super) { return (char *)(hak__window.base + (super << HAK_SUPER_SHIFT)); }
 hak_inline size_t hak__super_of(const void *p) { return ((uintptr_t)p - hak__window.base) >> HAK_SUPER_SHIFT; }
 
+/* Walks over all SuperSlabs skip the closed parts of the window (window.h):
+ *   for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1))
+ * Elsewhere a walk may only begin in an open part, or at the start of a part. */
+bool hak__part_is_open(size_t part);
+size_t hak__part_next(size_t part,
+                      size_t top); /* the first open one from this one on; if there is none, one that begins at or above `top` */
+size_t hak__super_before(size_t super); /* the next lower one in an open part; HAK_NO_SUPER: none */
+bool hak__super_is_hole(size_t super); /* below the top: a foreign mapping was found there */
+
+hak_inline size_t hak__super_from(size_t super)
+{
+    return super % HAK_PART_SUPERS != 0 ? super : hak__part_next(super / HAK_PART_SUPERS, hak__arena_top()) * HAK_PART_SUPERS;
+}
+
 void hak__arena_lock(void);
 void hak__arena_unlock(void); /* and publishes the state for readers that must not wait */
 bool hak__arena_is_locked(void); /* by any thread */

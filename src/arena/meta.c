@@ -268,10 +268,13 @@ void hak__meta_wiped_init(void)
 
 _Atomic uint32_t *hak__meta_wiped_word(void)
 {
-    hak_assert(wiped_page % hak__page_size() == 0, "the kernel wipes whole pages");
-    if (wiped_page == 0 || hak__os_advise(wiped_page, hak__page_size(), HAK_OS_WIPE_ON_FORK) != 0) {
+    size_t page = hak__page_size();
+    hak_assert(wiped_page % page == 0, "the kernel wipes whole pages");
+    if (page <= HAK_PAGE_MOST && hak__os_advise((uintptr_t)&hak__wiped, page, HAK_OS_WIPE_ON_FORK) == 0)
+        return &hak__wiped.mark;
+    if (wiped_page == 0 || hak__os_advise(wiped_page, page, HAK_OS_WIPE_ON_FORK) != 0) {
         if (wiped_page != 0)
-            hak__os_advise(wiped_page, hak__page_size(), HAK_OS_DONT_FORK);
+            hak__os_advise(wiped_page, page, HAK_OS_DONT_FORK);
         return NULL;
     }
     return (_Atomic uint32_t *)wiped_page;

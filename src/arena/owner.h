@@ -1,10 +1,14 @@
 /* The owner map: one entry per 64 KiB slab of the window. Its word names the slab's heap and class; the other fields tell where
  * handed-out blocks begin (span/span.h). Every free reads it; the owner and huge/ write it when a span or block begins or ends.
  *
- *   word = heap id << HAK_CLASS_OFFSET_BITS | a class offset (size/size.h), HAK_CLASS_OFFSET_INNER or HAK_CLASS_OFFSET_HUGE
+ *   word = generation, heap id << HAK_CLASS_OFFSET_BITS | a class offset (size/size.h), HAK_CLASS_OFFSET_INNER or ..._HUGE
  *   ... | HAK_CLASS_OFFSET_OWN                  the heap is a share of a user heap (userheap/userheap.h)
  *   word == 0                                   nothing of ours begins in this slab
  *   word ^ heap.tag < HAK_CLASS_OFFSET_LIMIT            the slab is this heap's and the result is the bin's offset
+ *
+ * The generation counts the forks that lead to this process. A heap's tag has the present one; a span keeps the one in which it began, so
+ * in a forked child the spans that the fork has copied are no heap's own to the fast path of free: they are *inherited*
+ * (docs/decisions/0094). Words of user heaps have generation 0.
  *
  * All accesses are relaxed: a thread frees a block that it was handed, and that hand-over (the program's own
  * synchronisation) orders the map's word before the free. */
@@ -12,6 +16,7 @@
 
 #include "base/assert.h"
 #include "base/atomic.h"
+#include "base/forked.h"
 #include "base/limits.h"
 #include "size/size.h"
 
@@ -28,30 +33,47 @@ struct hak_window {
     uintptr_t base; /* first address of user data, SuperSlab-aligned */
     struct hak_slab *map; /* indexed by slab */
     size_t slabs; /* high-water mark: slabs that have a mapped entry; atomic stores only */
-    size_t sized_slabs; /* the same for sized frees; 0 if sizes are checked to the byte (span/hardened.h) */
+    size_t sized_slabs; /* the same for sized frees; 0 if sizes are checked to the byte (harden/mode.h) */
     bool exact_sizes;
+    uint32_t generation; /* this process's, in its place in a word */
 };
 extern struct hak_window hak__window;
 
+/* Shows the bounds to free's fast path, after a change and in a child, in which they have been wiped. */
+hak_inline void hak__window_show(void)
+{
+    hak_owner_store(&hak__wiped.slabs, hak__window.slabs);
+    hak_owner_store(&hak__wiped.sized_slabs, hak__window.sized_slabs);
+}
+
 /* Words and their parts; no other file shifts or masks one. A word ^ a heap's tag keeps the class offset of the word. */
+hak_inline uint32_t hak__owner_aged(uint32_t generation, uint32_t heap_id, uint32_t class)
+{
+    hak_assert(class < HAK_CLASS_LIMIT && heap_id < HAK_HEAPS_MAX, "a class and a heap's id have room in a word");
+    return generation | heap_id << HAK_CLASS_OFFSET_BITS | class * HAK_BIN_SIZE;
+}
 hak_inline uint32_t hak__owner_word(uint32_t heap_id, uint32_t class)
 {
-    hak_assert(class < HAK_CLASS_LIMIT, "a class has room in a word");
-    return heap_id << HAK_CLASS_OFFSET_BITS | class * HAK_BIN_SIZE;
+    return hak__owner_aged(hak_read_mostly(&hak__window.generation), heap_id, class);
 }
 hak_inline uint32_t hak__owner_inner(uint32_t heap_id) { return heap_id << HAK_CLASS_OFFSET_BITS | HAK_CLASS_OFFSET_INNER; }
 hak_inline uint32_t hak__owner_huge(void) { return HAK_HEAP_ID_HUGE << HAK_CLASS_OFFSET_BITS | HAK_CLASS_OFFSET_HUGE; }
-hak_inline uint32_t hak__owner_id(uint32_t word) { return word >> HAK_CLASS_OFFSET_BITS; }
+hak_inline bool hak__owner_is_huge(uint32_t word) { return word == hak__owner_huge(); }
+hak_inline uint32_t hak__owner_id(uint32_t word) { return word >> HAK_CLASS_OFFSET_BITS & (HAK_HEAPS_MAX - 1); }
+hak_inline uint32_t hak__owner_generation(uint32_t word) { return word >> HAK_GENERATION_SHIFT << HAK_GENERATION_SHIFT; }
 hak_inline bool hak__owner_is_own(uint32_t word) { return (word & HAK_CLASS_OFFSET_OWN) != 0; }
 hak_inline struct hak_class_offset hak__owner_offset(uint32_t word)
 {
     return (struct hak_class_offset){ word & (HAK_CLASS_OFFSET_OWN - 1) };
 }
 hak_inline bool hak__owner_has_class(uint32_t word) { return hak__owner_offset(word).bytes < HAK_CLASS_OFFSET_LIMIT; }
-hak_inline bool hak__owner_is_inner(uint32_t word) { return hak__owner_offset(word).bytes == HAK_CLASS_OFFSET_INNER; }
 
-/* The owner word for slabs of a class in the heap with this tag. */
-hak_inline uint32_t hak__owner_tagged(uint32_t tag, uint32_t class) { return tag | class * HAK_BIN_SIZE; }
+/* Whether the word, which names a span, is that of a thread's span that a fork has copied and that has given no block since. */
+hak_inline bool hak__owner_is_inherited(uint32_t word)
+{
+    return hak__owner_generation(word) != hak_read_mostly(&hak__window.generation) && !hak__owner_is_own(word);
+}
+hak_inline bool hak__owner_is_inner(uint32_t word) { return hak__owner_offset(word).bytes == HAK_CLASS_OFFSET_INNER; }
 
 /* The class of a word that has one; for other words a number of HAK_CLASSES or more. */
 hak_inline uint32_t hak__owner_class(uint32_t word) { return hak__class_of_offset(hak__owner_offset(word)); }

@@ -424,7 +424,8 @@ bool hak__retained_is_valid(void)
     uint32_t newer = 0;
     uint64_t age = UINT64_MAX;
     bool valid = true;
-    for (size_t word = hak__part_next(0); word * 64 < hak__arena_top(); word = hak__part_next(word + 1))
+    size_t top = hak__arena_top();
+    for (size_t word = hak__part_next(0, top); word * 64 < top; word = hak__part_next(word + 1, top))
         bits += hak_popcount64(hak__super_words[word].dirty);
     for (uint32_t at = hak__arena_state.newest; at != 0 && count <= bits; at = hak__supers[at - 1].older, count++) {
         const struct hak_super *me = &hak__supers[at - 1];

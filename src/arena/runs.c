@@ -90,11 +90,12 @@ static void grow_ahead(void)
 static size_t find_ready(void)
 {
     unsigned looks = READY_LOOKS;
-    for (size_t word = hak__part_next(0); word * 64 < hak__arena_top() && looks > 0; word = hak__part_next(word + 1)) {
-        uint64_t bits = ~hak__super_words[word].taken;
+    size_t top = hak__arena_top();
+    for (size_t word = hak__part_next(0, top); word * 64 < top && looks > 0; word = hak__part_next(word + 1, top)) {
+        uint64_t bits = ~hak__super_words[word].taken & hak_ones64((unsigned)hak_min(top - word * 64, 64));
         for (; bits != 0 && looks > 0; bits &= bits - 1, looks--) {
             size_t super = word * 64 + hak_ctz64(bits);
-            if (super < hak__arena_top() && is_ready(super))
+            if (is_ready(super))
                 return super;
         }
     }

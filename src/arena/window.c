@@ -63,6 +63,7 @@ static int try_base(uintptr_t base, size_t supers)
     hak__window.map = (struct hak_slab *)hak__meta_start(HAK_META_MAP);
     hak_owner_store(&hak__window.slabs, 0);
     hak__window.base = data;
+    hak__window_show();
     hak_assert(data % HAK_SUPER_SIZE == 0, "SuperSlabs are aligned");
     return 0;
 }
@@ -149,10 +150,10 @@ bool hak__super_is_hole(size_t super)
     return hak__part_is_open(part) ? hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_HOLE : is_foreign(part);
 }
 
-size_t hak__part_next(size_t part)
+size_t hak__part_next(size_t part, size_t top)
 {
-    size_t end = hak_div_up(hak__arena_top(), HAK_PART_SUPERS);
-    while (part < end) {
+    hak_assert(top <= hak__arena_top(), "a walk ends below the frontier");
+    while (part * HAK_PART_SUPERS < top) {
         uint64_t bits = hak_load(&open_parts[part / 64], HAK_ACQUIRE) >> part % 64; /* acquire: as above */
         if (bits != 0)
             return part + hak_ctz64(bits);
@@ -234,6 +235,7 @@ static void raise_top(size_t new_top)
     hak_store(&hak__arena_frontier, new_top, HAK_RELEASE);
     hak_owner_store(&hak__window.slabs, new_top * HAK_SUPER_SLABS);
     hak_owner_store(&hak__window.sized_slabs, hak__window.exact_sizes ? 0 : new_top * HAK_SUPER_SLABS);
+    hak__window_show();
 }
 
 static int pass_over(size_t part);

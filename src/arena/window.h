@@ -20,21 +20,6 @@ int hak__window_choose(void);
 /* The number of SuperSlabs that the window can hold. */
 size_t hak__window_supers(void);
 
-/* --- parts --------------------------------------------------------------------------------------------------------------- */
-
-/* Walks over all SuperSlabs skip closed parts:
- *   for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1))
- * Elsewhere a walk may only begin in an open part, or at the start of a part. */
-bool hak__part_is_open(size_t part);
-size_t hak__part_next(size_t part); /* the first open one from this one on; if there is none, one that begins at or above the top */
-size_t hak__super_before(size_t super); /* the next lower one in an open part; HAK_NO_SUPER: none */
-bool hak__super_is_hole(size_t super); /* below the top: a foreign mapping was found there */
-
-hak_inline size_t hak__super_from(size_t super)
-{
-    return super % HAK_PART_SUPERS != 0 ? super : hak__part_next(super / HAK_PART_SUPERS) * HAK_PART_SUPERS;
-}
-
 /* --- sampled blocks, and blocks of size 0 -------------------------------------------------------------------------------- */
 
 /* The start of the range of sampled blocks, 0 before the window has been chosen; its bytes, a multiple of HAK_GUARDED_STRIDE. */

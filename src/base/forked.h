@@ -12,6 +12,7 @@
 #pragma once
 
 #include "base/atomic.h"
+#include "base/limits.h"
 
 enum hak_fork_mark { HAK_FORK_WIPED, HAK_FORK_REPAIRED, HAK_FORK_REPAIRING, HAK_FORK_AWAITED };
 
@@ -21,6 +22,16 @@ struct hak_forked {
 };
 
 extern struct hak_forked hak__forked;
+
+/* What a child finds zero, if the kernel wipes this page: the mark, and the bounds by which free's fast path asks whether an address
+ * is in the window. A child's first free so takes the slow path, which repairs it (kinds/plain.c). All other code reads the
+ * bounds in hak__window (arena/owner.h). */
+struct hak_wiped {
+    _Alignas(HAK_PAGE_MOST) _Atomic uint32_t mark;
+    size_t slabs, sized_slabs;
+};
+
+extern struct hak_wiped hak__wiped;
 
 /* Called at the library's start. `repair` repairs a child and takes no lock; it returns false if a part is left for the thread that
  * forked. `arrive` then returns whether the calling thread is that one, and does the rest. `find_mark` returns the mark, a word

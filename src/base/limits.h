@@ -48,6 +48,11 @@
 #define HAK_WAITING_LINES 16u              /* lines of waiting runs (arena/recycled.h) */
 #define HAK_WAITING_RUNS 7u                /* runs per line */
 #endif
+#if defined(__x86_64__)
+#define HAK_PAGE_MOST 4096                 /* no system has larger pages */
+#else
+#define HAK_PAGE_MOST (64 << 10)
+#endif
 #define HAK_GROW_MAX ((size_t)32 << 20)    /* the most user memory that one step of growth maps ahead */
 
 #define HAK_GUARDED_MOST 4096u              /* slots for sampled blocks, in a separate range (arena/window.h) */
@@ -58,7 +63,8 @@
 #define HAK_ZERO_SIZE_SIZE ((size_t)HAK_ZERO_SIZE_MOST * HAK_ALIGN)
 
 /* --- the owner map ---------------------------------------------------------------------------------------- */
-/* A word is heap id << HAK_CLASS_OFFSET_BITS | class offset (size/size.h); offsets from HAK_CLASS_OFFSET_LIMIT up name no bin. */
+/* A word is generation << HAK_GENERATION_SHIFT | heap id << HAK_CLASS_OFFSET_BITS | class offset (size/size.h); offsets from
+ * HAK_CLASS_OFFSET_LIMIT up name no bin. */
 #define HAK_CLASS_OFFSET_BITS 12
 #define HAK_BIN_SIZE 16u
 #define HAK_CLASS_OFFSET_LIMIT (HAK_CLASS_LIMIT * HAK_BIN_SIZE)
@@ -67,7 +73,10 @@
 #define HAK_CLASS_OFFSET_OWN 0x800u        /* added to the class offset in the slabs of a user heap (userheap/userheap.h) */
 #define HAK_HEAP_ID_HUGE 0xfffffu          /* the owner of every huge block */
 #define HAK_HEAP_ID_NONE 0xffffeu          /* the sentinels' tag: owns nothing */
-#define HAK_HEAPS_MAX (1u << 17)           /* heaps that can exist at once, ids 1..HAK_HEAPS_MAX-1 */
+#define HAK_HEAP_ID_BITS 17
+#define HAK_HEAPS_MAX (1u << HAK_HEAP_ID_BITS) /* heaps that can exist at once, ids 1..HAK_HEAPS_MAX-1 */
+#define HAK_GENERATION_SHIFT (HAK_CLASS_OFFSET_BITS + HAK_HEAP_ID_BITS)
+#define HAK_GENERATIONS 7u                 /* of forked children; the number after them is the reserved ids' */
 #define HAK_HEAP_STRIDE ((size_t)256 << 10)
 #define HAK_HEAP_FIRST ((size_t)40 << 10)   /* mapped at once for the first heap, and for every heap where memory is scarce */
 
@@ -89,3 +98,5 @@ _Static_assert(HAK_SLAB_SIZE / HAK_ALIGN <= HAK_SPAN_BLOCKS_MAX, "a slab's block
 _Static_assert(HAK_CLASS_OFFSET_HUGE < HAK_CLASS_OFFSET_OWN && HAK_CLASS_OFFSET_OWN < (1u << HAK_CLASS_OFFSET_BITS),
                "class offsets fit their bits");
 _Static_assert(HAK_HEAPS_MAX < HAK_HEAP_ID_NONE, "heap ids stay below the reserved ones");
+_Static_assert(HAK_HEAP_ID_HUGE >> HAK_HEAP_ID_BITS == HAK_GENERATIONS && HAK_HEAP_ID_NONE >> HAK_HEAP_ID_BITS == HAK_GENERATIONS,
+               "no generation is the reserved ids'");

@@ -1,5 +1,5 @@
 /* The thread cache: a stack of ready blocks per class, the same for tiny, mid and large classes. This header holds the fast path
- * (pop and push) and declares the rest: refill and overflow (refill.c), drain and marks (cache.c), and whole-heap operations
+ * (pop and push) and declares the rest: refill and overflow (refill.c), drain (cache.c), and whole-heap operations
  * (contents.c).
  *
  *      bottom[-1]   bottom                 top            end = bottom + capacity
@@ -78,6 +78,10 @@ hak_inline void hak__cache_absorb(struct hak_heap *heap, struct hak_class_offset
 /* Refills the class's empty bin and pops a block; NULL when the system refuses. */
 void *hak__cache_refill(struct hak_heap *heap, uint32_t class);
 
+/* With sampled guards a refill ends where the request that shall be sampled comes next, which then misses: one in N refilled
+ * blocks, without a counter on the fast path. Whether a request that met an empty bin is such a one; asked once for each. */
+hak_cold bool hak__cache_sample_due(struct hak_heap *heap, uint32_t class);
+
 /* Pushes a block on a full bin; makes room by growing it or draining its older half. */
 void hak__cache_overflow(struct hak_heap *heap, uint32_t class, void *block, const char *function);
 
@@ -89,25 +93,8 @@ void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks,
 /* Drains the oldest `count` blocks of a class into the heap. */
 void hak__cache_drain(struct hak_heap *heap, uint32_t class, uint32_t count, const char *function);
 
-/* Entries of the bin, as seen from any thread, and the blocks among them; the rest are marks. */
+/* Blocks in the bin, as seen from any thread. */
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
-uint32_t hak__cache_blocks(struct hak_heap *heap, uint32_t class);
-
-/* --- marks (cache.c) ------------------------------------------------------------------------------------------------------------
- *
- * While HAKMEM_SAMPLE_GUARDS is on, bins have NULLs among their blocks. The fast path takes a mark for an empty bin and calls
- * the slow path, which knows the requested size and serves this request elsewhere. That samples one in N refilled blocks without
- * a counter on the fast path. */
-
-/* After a refill whose first block is handed out at once: marks one in N of the others. */
-hak_cold void hak__cache_mark(struct hak_heap *heap, uint32_t class);
-
-/* Puts a mark where the class's next request meets it. */
-hak_cold void hak__cache_mark_next(struct hak_heap *heap, uint32_t class);
-
-/* Whether a request that found no block has met a mark, or would meet one first in the next batch. Removes the mark. */
-hak_cold bool hak__cache_unmark(struct hak_heap *heap, uint32_t class);
-hak_cold void hak__cache_drop_marks(struct hak_heap *heap, uint32_t class);
 
 /* --- whole-heap operations (contents.c) --------------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 #include "cache/cache.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
-#include "cache/quarantine.h"
+#include "harden/quarantine.h"
 
 /* The most that an exiting thread leaves of a class: blocks, and their bytes (docs/decisions/0057). */
 enum { LEFT_BLOCKS = 16, LEFT_BYTES = 4 << 10 };
@@ -13,7 +13,7 @@ enum { LEFT_BLOCKS = 16, LEFT_BYTES = 4 << 10 };
 /* Leaves only the heap's own blocks: another heap waits for its blocks and would never get them back. */
 static uint32_t may_be_left(const struct hak_heap *heap, uint32_t class)
 {
-    if (heap->foreign[class] || heap->classes[class].marks != 0)
+    if (heap->foreign[class])
         return 0;
     return (uint32_t)hak_min(LEFT_BLOCKS, LEFT_BYTES / hak__classes[class].size);
 }
@@ -66,9 +66,7 @@ static bool slot_is_valid(const struct hak_heap *heap, uint32_t index, void *con
 {
     const void *block = hak_peek(slot);
     uint32_t word = hak__owner_of(block);
-    if (block == NULL)
-        return heap->classes[index].marks != 0;
-    return hak__owner_class(word) == index && (heap->foreign[index] || hak__owner_id(word) == heap->id);
+    return block != NULL && hak__owner_class(word) == index && (heap->foreign[index] || hak__owner_id(word) == heap->id);
 }
 
 bool hak__cache_is_valid(struct hak_heap *heap)
@@ -107,7 +105,7 @@ static hak_cold bool owner_has(hak_heap_question *question, uint32_t class, cons
 {
     for (;;) {
         uint32_t word = hak__owner_of(p), id = hak__owner_id(word);
-        if (id - 1 >= HAK_HEAPS_MAX || hak__owner_class(word) != class)
+        if (id == 0 || hak__owner_class(word) != class)
             return true; /* the span has ended, so none of its blocks is in use */
         if (hak__heap_ask(hak__heap_by_id(id), question, class, p, HAK_HEAP_ASK_TRIES))
             return true;

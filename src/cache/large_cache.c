@@ -1,6 +1,6 @@
 /* The large cache: large blocks that a thread has freed, ready for its next requests. Their bins are always closed, so every
  * call comes here. That allows an exact byte count over all classes, and lets upkeep take a sleeping thread's cached blocks
- * (protocol in large_cache.h). Called by malloc_slow.c, kinds/, guard/ and upkeep/.
+ * (protocol in large_cache.h). Called by malloc.c, kinds/, guard/ and upkeep/.
  *
  * The limit is in resident bytes; sampling estimates the resident share (large_weigh).
  *

@@ -1,5 +1,5 @@
 /* Large blocks that a thread has freed, ready for its next requests: closed bins whose hidden blocks are limited by bytes
- * (large_cache.c). Called by malloc_slow.c, kinds/, guard/ and upkeep/.
+ * (large_cache.c). Called by malloc.c, kinds/, guard/ and upkeep/.
  *
  * A thread pops and pushes without the heap lock: a locked instruction would wait until the thread's earlier stores, such as the
  * program's writes to the block, have left the processor. Every other access holds the lock, as does the owner for anything more.

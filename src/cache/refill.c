@@ -1,4 +1,4 @@
-/* On a miss the heap refills a bin with a batch; an overflow returns its older half. Called by alloc.c, kinds/ and guard/, under
+/* On a miss the heap refills a bin with a batch; an overflow returns its older half. Called by request.c, kinds/ and guard/, under
  * the heap lock. */
 #include "base/assert.h"
 #include "base/bits.h"
@@ -6,6 +6,7 @@
 #include "cache/outbox.h"
 #include "cache/tune.h"
 #include "diag/options.h"
+#include "os/os.h"
 #include "span/experiments.h"
 
 /* --- a miss ---------------------------------------------------------------------------------------------------------- */
@@ -33,6 +34,64 @@ static uint32_t batch_of(uint32_t class_index, struct hak_heap_class *class)
     return (uint32_t)(class->dry > DRY ? hak_min(batch * BURST, class->capacity) : batch);
 }
 
+/* --- guarded samples -------------------------------------------------------------------------------------------------- */
+
+/* Requests up to the next sample: uniform in 1 .. 2N - 1, so N on average and out of step with the program's loops. */
+static uint64_t draw_sample(void)
+{
+    uint64_t n = hak__option(HAK_OPTION_sample_guards);
+    return n == 0 ? 0 : 1 + hak__os->random() % (2 * n - 1);
+}
+
+/* Requests before the next sample: the one that misses, at least, and those after it. */
+static uint64_t before_sample(struct hak_heap *heap)
+{
+    if (heap->sample_left == 0)
+        heap->sample_left = draw_sample();
+    return hak_max(heap->sample_left, 2) - 1;
+}
+
+static hak_cold void count_refilled(struct hak_heap *heap, uint32_t class_index, uint32_t count)
+{
+    bool next = count >= before_sample(heap);
+    heap->classes[class_index].sample_next |= next;
+    heap->sample_left = next ? draw_sample() : heap->sample_left - count;
+}
+
+bool hak__cache_sample_due(struct hak_heap *heap, uint32_t class_index)
+{
+    hak_assert(class_index <= HAK_CLASS_MID_LAST, "larger blocks are not sampled by refills");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
+    struct hak_heap_class *class = &heap->classes[class_index];
+    if (class->capacity != 0 && hak__heap_bin(heap, class_index)->top != class->bottom)
+        return false;
+    if (class->sample_next) {
+        class->sample_next = false;
+        return true;
+    }
+    before_sample(heap);
+    if (heap->sample_left != 1)
+        return false;
+    heap->sample_left = draw_sample();
+    return true;
+}
+
+/* --- a refill ----------------------------------------------------------------------------------------------------------- */
+
+static hak_cold uint32_t take_before_sample(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    uint32_t count = hak__heap_take(heap, class_index, out, (uint32_t)hak_min(want, before_sample(heap)));
+    count_refilled(heap, class_index, count);
+    return count;
+}
+
+hak_inline uint32_t take_blocks(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    if (hak_unlikely(hak__option(HAK_OPTION_sample_guards) != 0) && class_index <= HAK_CLASS_MID_LAST)
+        return take_before_sample(heap, class_index, out, want);
+    return hak__heap_take(heap, class_index, out, want);
+}
+
 /* A class's first blocks in a process with many threads. */
 static hak_noinline uint32_t take_common(struct hak_heap *heap, uint32_t class_index)
 {
@@ -40,7 +99,11 @@ static hak_noinline uint32_t take_common(struct hak_heap *heap, uint32_t class_i
     uint32_t count = hak__common_take(heap, class_index, class->bottom);
     if (class->common_left == 0)
         hak__cache_absorb_begin(heap, class_index); /* from now on as many as any class */
-    return count != 0 ? count : hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
+    if (count == 0)
+        return take_blocks(heap, class_index, class->bottom, batch_of(class_index, class));
+    if (hak__option(HAK_OPTION_sample_guards) != 0)
+        count_refilled(heap, class_index, count);
+    return count;
 }
 
 /* Counts a miss; now and then flushes the outbox, for a thread that only allocates. */
@@ -64,7 +127,7 @@ hak_inline void *refill_bin(struct hak_heap *heap, uint32_t class_index)
     hak__cache_grow(heap, class_index);
     uint32_t count = hak_unlikely(class->common_left != 0)
                        ? take_common(heap, class_index)
-                       : hak__heap_take(heap, class_index, class->bottom, batch_of(class_index, class));
+                       : take_blocks(heap, class_index, class->bottom, batch_of(class_index, class));
     if (count == 0)
         return NULL;
     if (heap->absorb[class_index] == NULL)
@@ -80,20 +143,10 @@ void *hak__cache_refill(struct hak_heap *heap, uint32_t class_index)
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     struct hak_heap_class *class = &heap->classes[class_index];
     void *block = NULL;
-    if (hak_unlikely(class->marks != 0)) {
-        hak__cache_drop_marks(heap, class_index);
-        if ((block = hak__cache_pop(hak__heap_bin(heap, class_index))) != NULL)
-            return block;
-    }
     note_miss(heap, class);
-    bool cached = class->capacity != 0;
-    if (cached)
-        block = refill_bin(heap, class_index);
-    else
-        hak__heap_take(heap, class_index, &block, 1);
-    bool sampled = hak__option(HAK_OPTION_sample_guards) != 0 && class_index <= HAK_CLASS_MID_LAST;
-    if (hak_unlikely(sampled) && (block != NULL || !cached))
-        hak__cache_mark(heap, class_index);
+    if (class->capacity != 0)
+        return refill_bin(heap, class_index);
+    take_blocks(heap, class_index, &block, 1);
     return block;
 }
 

@@ -15,9 +15,9 @@
 #include "base/bits.h"
 #include "base/retain.h"
 #include "diag/options.h"
+#include "harden/spans.h"
 #include "heap/heap.h"
 #include "span/experiments.h"
-#include "span/hardened.h"
 
 enum { FIRST_BYTES = 32 << 10, GROW_PAUSE = 256, YOUNG_BYTES = 256 };
 

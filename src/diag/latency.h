@@ -1,5 +1,5 @@
 /* How long slow paths take (HAKMEM_LATENCY=1): two histograms of the process, in powers of two of a nanosecond. While the option is
- * off, a slow path loads one word and takes an always equal branch. Called by alloc.h and kinds/. */
+ * off, a slow path loads one word and takes an always equal branch. Called by request.c and kinds/. */
 #pragma once
 
 #include "diag/options.h"

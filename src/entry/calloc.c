@@ -5,11 +5,9 @@
 
 #include "hakmem.h"
 #include "kinds/kind.h"
-#include "process/alloc.h"
 #include "process/request.h"
 #include "process/start.h"
 #include "profile/profile.h"
-#include "sample/sample.h"
 
 static hak_noinline void *calloc_above_tiny(size_t n)
 {
@@ -24,8 +22,6 @@ static hak_noinline void *calloc_above_tiny(size_t n)
                 hak__request_note(block, n);
             return block == NULL || zero ? block : memset(block, 0, n);
         }
-        if (hak__sample_on() && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
-            return block;
     }
     if (n <= HAK_LARGE_MAX)
         block = hak__alloc_class_zeroed(hak__class_above_tiny(n), &zero);

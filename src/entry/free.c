@@ -3,7 +3,7 @@
  *   owner_diff <  HAK_CLASS_OFFSET_LIMIT   mine, and this is its class offset: push; free_full if there is no room
  *   ... but no block begins there, or it looks freed                             free_verify
  *   owner_diff >= HAK_CLASS_OFFSET_LIMIT   another heap's, huge, an inner slab's, unowned: free_foreign
- *   no word                                NULL, or outside the window: free_outside
+ *   no word                                NULL, or outside the window; a new forked child, which takes all for that: free_outside
  *
  * A sized free also asks whether a request of n bytes can have got this class. hak__check_size_slow judges the other cases, and
  * the block is then freed like any other. */
@@ -16,7 +16,7 @@ hak_inline struct hak_class_offset own_offset(size_t owner_diff) { return (struc
 hak_export hak_fast_path void hak_free(void *p)
 {
     size_t slab = hak__slab_of(p);
-    if (hak_unlikely(slab >= hak_read_mostly(&hak__window.slabs))) {
+    if (hak_unlikely(slab >= hak_read_mostly(&hak__wiped.slabs))) {
         hak__free_outside(p);
         return;
     }
@@ -46,7 +46,7 @@ static hak_noinline void free_known_slow(void *p, size_t align, size_t n, const 
 hak_inline void free_known(void *p, size_t align, size_t n, const char *function)
 {
     size_t slab = hak__slab_of(p);
-    if (hak_unlikely(!HAK_PROTECT || slab >= hak_read_mostly(&hak__window.sized_slabs))) {
+    if (hak_unlikely(!HAK_PROTECT || slab >= hak_read_mostly(&hak__wiped.sized_slabs))) {
         free_known_slow(p, align, n, function);
         return;
     }

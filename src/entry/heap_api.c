@@ -6,11 +6,10 @@
 #include "diag/report.h"
 #include "entry/pop.h"
 #include "hakmem.h"
+#include "harden/mode.h"
 #include "kinds/kind.h"
-#include "process/heap_slow.h"
 #include "process/request.h"
 #include "process/start.h"
-#include "span/hardened.h"
 #include "stats/stats.h"
 
 /* --- life -------------------------------------------------------------------------------------------------------------- */
@@ -83,7 +82,7 @@ hak_export int hak_heap_merge_into_default(hak_heap_t *own)
 
 /* --- blocks -------------------------------------------------------------------------------------------------------------- */
 
-/* While a profile counts, like malloc_slow.c's malloc_counted. NULL: the slow path counts. */
+/* While a profile counts, like malloc.c's malloc_counted. NULL: the slow path counts. */
 static void *heap_malloc_counted(const hak_heap_t *own, size_t n)
 {
     struct hak_heap *heap = hak__heap_current();

@@ -7,14 +7,13 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "guard/check.h"
-#include "guard/ending.h"
 #include "kinds/kind.h"
 #include "os/os.h"
 #include "process/start.h"
 #include "process/thread.h"
 #include "profile/profile.h"
 #include "sample/sample.h"
-#include "span/hardened.h"
+#include "harden/harden.h"
 #include "stats/stats.h"
 #include "trace/trace.h"
 #include "trace/unwind.h"
@@ -41,8 +40,8 @@ __attribute__((constructor(101))) void hak__library_loaded(void)
     hak__output_signal_init();
     hak__unwind_begin();
     hak__crash_init();
-    hak__sample_begin();
-    if (hak__hardened.on || hak__sample_on())
+    hak__guarded_begin();
+    if (hak__hardened.on || hak__guarded_wanted())
         hak__trace_begin(hak__hardened.on);
     hak__os_thread_init(&hak__thread_word);
     hak__profile_begin();

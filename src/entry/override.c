@@ -9,7 +9,6 @@
 #include "arena/arena.h"
 #include "diag/report.h"
 #include "entry/cxx.h"
-#include "entry/malloc_slow.h"
 #include "entry/pop.h"
 #include "hakmem.h"
 #include "huge/huge.h"

@@ -6,6 +6,9 @@
 #include "process/thread.h"
 #include "size/size.h"
 
+/* A block for n bytes after the fast path found none; sets errno on failure (malloc.c). */
+hak_noinline void *hak__malloc_slow(size_t n);
+
 hak_inline void *hak__pop_from(struct hak_heap *heap, struct hak_class_offset offset)
 {
     void *block = hak__cache_pop(hak__bin_at(heap, offset));

@@ -7,10 +7,8 @@
 #include "base/assert.h"
 #include "hakmem.h"
 #include "kinds/kind.h"
-#include "process/heap_slow.h"
 #include "process/request.h"
 #include "profile/profile.h"
-#include "sample/sample.h"
 
 /* --- moving ---------------------------------------------------------------------------------------------------------------- */
 
@@ -52,7 +50,7 @@ static hak_cold size_t with_room_hardened(size_t have, size_t n)
 {
     bool steps = n > have && n - have < have / 8;
     if (n <= HAK_MID_MAX)
-        return hak__sample_on() || hak__profile_counts() ? n : with_room(have, n);
+        return hak__guarded_wanted() || hak__profile_counts() ? n : with_room(have, n);
     return !steps ? n : hak_max(n, n < HARDENED_HUGE ? n + n / 2 : HAK_LARGE_MAX + 1);
 }
 

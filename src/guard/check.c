@@ -34,7 +34,7 @@ bool hak__check_is_half_done(void) { return hak_load(&half_done, HAK_RELAXED); }
 static bool check_ready(const struct hak_heap *heap, uint32_t class, const void *block)
 {
     uint32_t index, word = hak__owner_of(block);
-    if (word != hak__owner_tagged(heap->tag, class))
+    if (hak__owner_id(word) != heap->id || hak__owner_class(word) != class)
         return true; /* another heap's; hak__cache_is_valid has checked its class */
     const struct hak_span *span = hak__span_at(hak__slab_of(block));
     if (!hak__holds(hak__span_index(span, block, &index) == HAK_SPAN_OK && index < span->frontier,
@@ -163,7 +163,7 @@ static bool check_huge(void)
     hak__arena_lock();
     for (size_t i = hak__super_from(0); i < hak__arena_top() && valid; i = hak__super_from(i + 1)) {
         size_t bytes = hak_load(&hak__supers[i].huge_bytes, HAK_RELAXED);
-        if (hak__owner_id(hak__owner_at(i * HAK_SUPER_SLABS)) == HAK_HEAP_ID_HUGE)
+        if (hak__owner_is_huge(hak__owner_at(i * HAK_SUPER_SLABS)))
             valid = check_huge_run(i, bytes);
     }
     hak__arena_unlock();

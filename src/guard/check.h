@@ -1,6 +1,6 @@
 /* The check of all invariants: hak_check_heap() and HAKMEM_CHECK. Its result holds for the moment of the check: each heap is
  * locked while its spans and bins are checked, the arena under its lock; concurrent pops and pushes break no invariant. Called
- * by api.c, malloc_slow.c, kinds/, thread.c and init.c. */
+ * by api.c, malloc.c, kinds/, thread.c and init.c. */
 #pragma once
 
 #include "base/assert.h"
@@ -23,11 +23,6 @@ hak_cold bool hak__check_is_half_done(void);
 
 /* At the end of a slow path; checks at every N-th of the process under HAKMEM_CHECK=N, N > 1. */
 hak_cold void hak__check_count(void);
-hak_inline void hak__check_poll(void)
-{
-    if (hak_unlikely(hak__option(HAK_OPTION_check) > 1))
-        hak__check_count();
-}
 
 /* At the ends of threads and of the program. */
 hak_inline void hak__check_end(const char *who)

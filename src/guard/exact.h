@@ -1,10 +1,10 @@
 /* One dispatcher for each direction: decides under the heap lock where a block comes from and goes to. A class's bin may be
  * closed, so that every call takes the slow path; then the reasons decide (heap/state.h, enum hak_closed_reason). Called by
- * alloc.c, heap_malloc.c and kinds/. */
+ * request.c, heap_malloc.c and kinds/. */
 #pragma once
 
 #include "cache/cache.h"
-#include "span/hardened.h"
+#include "harden/mode.h"
 
 /* A block of the class, for n bytes; a hardened one holds exactly n. NULL when the system refuses. */
 void *hak__closed_malloc(struct hak_heap *heap, uint32_t class, size_t n);

@@ -1,4 +1,4 @@
-/* Hardened mode, block by block: what malloc and free do in a process with HAKMEM_HARDEN=1 (span/hardened.h covers the lower
+/* Hardened mode, block by block: what malloc and free do in a process with HAKMEM_HARDEN=1 (harden/mode.h covers the lower
  * layers). Called by kinds/ and the heap check.
  *
  *   | n bytes asked for | 0 | fill ............ | seal |     a block in use; room = class size, or less by a guard page
@@ -7,14 +7,14 @@
  * The seal is a word made of the block's address, its slack and secret numbers, with a lowest byte of 0; it encodes n. The slack
  * from the end of the request on, up to SLACK_CHECKED bytes, holds a secret pattern whose first byte is 0, so an unterminated
  * text is read no further. (An overflow by a single 0 byte is missed.) A freed block has a mark in the seal's place
- * (span/hardened.h) and is zero before it: a seal proves that the block is in use; without one the heap is asked about the
+ * (harden/mode.h) and is zero before it: a seal proves that the block is in use; without one the heap is asked about the
  * pointer.
  *
  * A huge block ends with two words, n, disguised, and its seal; or directly at its guard, if n bytes are whole pages. */
 #pragma once
 
-#include "cache/quarantine.h"
-#include "span/hardened.h"
+#include "harden/quarantine.h"
+#include "harden/spans.h"
 
 /* Slack is filled and checked up to this. Bits 8 to 39 of a seal are its check; the bits above hold the slack, disguised. */
 enum { HAK_SLACK_CHECKED = 128, HAK_SEAL = 8, HAK_SLACK_SHIFT = 40, HAK_HUGE_SEAL = 16 };
@@ -172,3 +172,6 @@ enum hak_wrong { HAK_WRONG_NOTHING, HAK_WRONG_SLACK, HAK_WRONG_SEAL };
 hak_cold bool hak__harden_check(const void *p, uint32_t class);
 hak_cold enum hak_wrong hak__harden_wrong(const void *p, uint32_t class);
 hak_cold enum hak_wrong hak__harden_huge_wrong(const void *p, size_t whole);
+
+/* At exit (ending.c): reports up to ENDING_SAID bad blocks, then ends the program. `alone`: no other thread has ever had a heap. */
+hak_cold void hak__ending_check(bool alone);

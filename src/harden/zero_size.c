@@ -21,7 +21,7 @@ void hak__zero_size_begin(void)
         hak__zero_size.range = hak__zero_size_start();
 }
 
-static void *take_place(size_t word)
+static void *take_address(size_t word)
 {
     uint64_t used = hak_load(&hak__zero_size.in_use[word], HAK_RELAXED);
     while (~used != 0) {
@@ -41,7 +41,7 @@ void *hak__zero_size_malloc(void)
     if (hak__zero_size.range == 0)
         return NULL;
     for (size_t tries = 0; tries < NOTHING_WORDS; tries++) {
-        void *p = take_place(hak_fetch_add(&turn, 1, HAK_RELAXED) % NOTHING_WORDS);
+        void *p = take_address(hak_fetch_add(&turn, 1, HAK_RELAXED) % NOTHING_WORDS);
         if (p != NULL)
             return p;
     }
@@ -50,13 +50,13 @@ void *hak__zero_size_malloc(void)
 
 static uint64_t bit_of(const void *p, size_t *word, const char *function)
 {
-    size_t offset = (uintptr_t)p - hak__zero_size.range, place = offset / HAK_ALIGN;
-    *word = place / 64;
+    size_t offset = (uintptr_t)p - hak__zero_size.range, at = offset / HAK_ALIGN;
+    *word = at / 64;
     if (offset % HAK_ALIGN != 0)
         hak__misuse_invalid(function, p, "not the start of a block");
-    if ((hak_load(&hak__zero_size.ever_used[*word], HAK_RELAXED) >> place % 64 & 1) == 0)
+    if ((hak_load(&hak__zero_size.ever_used[*word], HAK_RELAXED) >> at % 64 & 1) == 0)
         hak__misuse_invalid(function, p, "this block was never allocated");
-    return 1ull << place % 64;
+    return 1ull << at % 64;
 }
 
 void hak__zero_size_free(void *p, const char *function)

@@ -1,6 +1,6 @@
 /* The results of malloc(0) in hardened mode: addresses 16 bytes apart in a range where nothing is ever mapped (arena/window.h).
  * One bit for each says whether it is in use, another whether it ever was; handing them out in turn delays reuse. Lock-free, for
- * any thread. Called by kinds/hardened.c and kinds/zero_size.c. */
+ * any thread. Called by kinds.c. */
 #pragma once
 
 #include "base/atomic.h"

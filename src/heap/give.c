@@ -16,8 +16,8 @@
 #include "base/assert.h"
 #include "base/retain.h"
 #include "diag/report.h"
+#include "harden/spans.h"
 #include "heap/spans.h"
-#include "span/hardened.h"
 #include "span/pool.h"
 
 /* --- the search for a free block -------------------------------------------------------------------------------------- */
@@ -45,7 +45,8 @@ static hak_cold bool is_in_outbox(const struct hak_heap *heap, const void *p)
 hak_cold bool hak__heap_has_in_span(const struct hak_heap *heap, uint32_t class, const void *p)
 {
     uint32_t index;
-    if (hak__owner_of(p) != hak__owner_tagged(heap->tag, class))
+    uint32_t word = hak__owner_of(p);
+    if (hak__owner_id(word) != heap->id || hak__owner_class(word) != class)
         return false;
     struct hak_span *span = hak__span_at(hak__slab_of(p));
     if (hak__span_index(span, p, &index) != HAK_SPAN_OK)
@@ -87,7 +88,7 @@ static hak_noinline void after_give_slow(struct hak_heap *heap, struct hak_span 
         struct hak_span *first = heap->classes[span->class].spans;
         bool last = first == NULL || (first == span && span->next == NULL);
         bool stays = span->keys == HAK_SPAN_HARDENED && hak__hardened.regions;
-        if (!stays && !hak__retain_empty_span(last, hak__classes[span->class].size)) {
+        if (!stays && (hak__span_is_inherited(span) || !hak__retain_empty_span(last, hak__classes[span->class].size))) {
             hak__span_unguard(span);
             hak__heap_end_span(heap, span);
             return;
@@ -160,6 +161,12 @@ void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, 
     }
 }
 
+void hak__heap_give_spared(struct hak_heap *heap, void *block, const char *function)
+{
+    hak__span_lose_keys(hak__span_at(hak__slab_of(block)));
+    hak__heap_give(heap, &block, 1, function);
+}
+
 /* Counts a single-block span that another thread has ended. The figures are sums over all heaps, so any heap's counters will do:
  * the caller's, or for a thread without a heap the owner's. Caller holds the heap lock. */
 static void note_ended(struct hak_heap *heap, uint32_t class, unsigned slabs)
@@ -230,21 +237,24 @@ void hak__heap_collect(struct hak_heap *heap)
 
 /* --- heaps of other threads ------------------------------------------------------------------------------------------ */
 
-void hak__heap_sweep(struct hak_heap *heap)
+bool hak__heap_sweep(struct hak_heap *heap)
 {
-    if (hak_load(&heap->pending, HAK_RELAXED) != NULL && hak__enter_foreign(heap, 1)) {
-        hak__heap_collect(heap);
-        hak__heap_unlock(heap);
-    }
+    if (hak_load(&heap->pending, HAK_RELAXED) == NULL || !hak__enter_foreign(heap, 1))
+        return false;
+    hak__heap_collect(heap);
+    hak__heap_unlock(heap);
+    return true;
 }
 
-uint32_t hak__heaps_sweep(const struct hak_heap *mine, uint32_t after, uint32_t most)
+bool hak__heaps_sweep(const struct hak_heap *mine, uint32_t *after, uint32_t most)
 {
-    uint32_t last = hak__heap_last_id(), id = after;
+    uint32_t last = hak__heap_last_id(), id = *after;
+    bool any = false;
     for (uint32_t left = (uint32_t)hak_min(most, last); left > 0; left--) {
         id = id < last ? id + 1 : 1;
         if (hak__heap_by_id(id) != mine)
-            hak__heap_sweep(hak__heap_by_id(id));
+            any |= hak__heap_sweep(hak__heap_by_id(id));
     }
-    return id;
+    *after = id;
+    return any;
 }

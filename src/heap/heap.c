@@ -4,8 +4,8 @@
 #include "heap/heap.h"
 
 #include "base/assert.h"
+#include "harden/mode.h"
 #include "os/os.h"
-#include "span/hardened.h"
 
 _Atomic uint32_t hak__heap_last;
 bool hak__heaps_are_shared;
@@ -18,7 +18,17 @@ static struct hak_heap *heap_begin(uint32_t id, size_t mapped)
     heap->id = id;
     heap->slots.mapped = mapped;
     heap->tag = hak__owner_word(id, 0);
+    heap->generation = hak_read_mostly(&hak__window.generation);
     return heap;
+}
+
+void hak__heap_renew(struct hak_heap *heap)
+{
+    hak_assert(!hak__heap_is_share(heap), "a share's words have no generation");
+    uint32_t tag = hak__owner_word(heap->id, 0), change = tag ^ heap->tag;
+    if (heap->to_share != 0)
+        heap->share_tag ^= change;
+    heap->tag = tag;
 }
 
 /* The ids of heaps that were given back: a stack like that of the parked ones, pushes << 32 | the id given back last. A word per id

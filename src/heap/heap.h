@@ -1,5 +1,5 @@
 /* A heap is everything that one thread owns: its bins (managed by cache/), its spans by class, its outbox, its pending stack
- * (state.h). Called by cache/, malloc_slow.c, kinds/, thread.c. A heap outlives its thread: it is parked, and a new thread takes it
+ * (state.h). Called by cache/, malloc.c, kinds/, thread.c. A heap outlives its thread: it is parked, and a new thread takes it
  * over.
  *
  * Access:
@@ -134,6 +134,9 @@ struct hak_heap *hak__heap_new(void);
 /* The same, but may also use the last id, which is kept for the exit heap: it serves threads that find no other heap. */
 struct hak_heap *hak__heap_new_last(void);
 
+/* Makes the calling thread's heap one of the present generation (arena/owner.h): what it has begun before a fork is inherited. */
+void hak__heap_renew(struct hak_heap *heap);
+
 /* Memory for the bitmaps of a new span, from former bitmaps or new (NULL: the system refuses). The second: takes back the bitmaps
  * of a span that has ended. */
 void *hak__bitmaps_take(struct hak_heap *heap, size_t bytes);
@@ -216,6 +219,9 @@ void hak__common_fork_child(void);
 /* Gives back blocks of this heap, of any classes. `function` names the public call for reports of misuse. */
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function);
 
+/* Gives back a block of this heap's inherited span, without a key. */
+void hak__heap_give_spared(struct hak_heap *heap, void *block, const char *function);
+
 /* Ends a single-block span for another thread that has freed the block: its slabs go to the pool at once, since the owner holds
  * only counters of such a span. `heap` is the freeing thread's (NULL: it has none), `word` the slab's owner word as read. */
 void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, const char *function);
@@ -224,12 +230,12 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
 void hak__heap_collect(struct hak_heap *heap);
 
 /* Collects for parked heaps and those whose owners are not in a slow path, so that spans that have emptied can serve others. Visits
- * `most` heaps in the order of their ids, starting after the id `after` and wrapping around; returns the last one's id. Caller
- * holds the lock of `mine`. */
-uint32_t hak__heaps_sweep(const struct hak_heap *mine, uint32_t after, uint32_t most);
+ * `most` heaps in the order of their ids, starting after the id *after, which becomes the last one's, and wrapping around. Whether
+ * there was anything to collect. Caller holds the lock of `mine`. */
+bool hak__heaps_sweep(const struct hak_heap *mine, uint32_t *after, uint32_t most);
 
 /* The same for one heap, not the caller's. */
-void hak__heap_sweep(struct hak_heap *heap);
+bool hak__heap_sweep(struct hak_heap *heap);
 
 /* Whether p, a block of the class, is free in a bin, the outbox or a span of the heap; the second: in a span. Caller holds the heap
  * lock. */

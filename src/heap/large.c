@@ -135,7 +135,7 @@ static void describe_large(struct hak_span *span, uint32_t heap_id, uint32_t cla
         hak__owner_set(slab + i, hak__owner_inner(heap_id));
     for (unsigned i = slabs; i < span->slabs; i++)
         hak__owner_set(slab + i, 0);
-    hak__owner_set(slab, hak__owner_word(heap_id, class));
+    hak__owner_set(slab, hak__owner_aged(hak__owner_generation(hak__owner_at(slab)), heap_id, class));
     span->slabs = (uint8_t)slabs;
     span->class = (uint16_t) class;
     hak__span_map_places(span);

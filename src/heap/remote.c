@@ -14,7 +14,7 @@
 #include "heap/heap.h"
 
 #include "diag/report.h"
-#include "span/hardened.h"
+#include "harden/mode.h"
 
 bool hak__span_is_single(size_t slab, uint32_t class_index)
 {

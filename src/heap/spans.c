@@ -3,9 +3,9 @@
 
 #include "base/assert.h"
 #include "base/bits.h"
+#include "harden/spans.h"
 #include "os/os.h"
 #include "span/experiments.h"
-#include "span/hardened.h"
 #include "span/pool.h"
 
 void hak__heap_init(void)
@@ -288,10 +288,14 @@ void hak__heap_adopt_span(struct hak_heap *heap, struct hak_heap *former, struct
 
 void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span)
 {
+    size_t slab = hak__span_slab(span);
     unsigned slabs = span->slabs;
+    bool inherited = hak__span_is_inherited(span);
     hak__heap_dissolve_span(heap, span);
-    if (hak__pool_give_assigned(hak__span_slab(span), slabs, heap->id))
-        hak__assigned_emptied(heap, hak__span_slab(span));
+    if (hak_unlikely(inherited))
+        hak__pool_give_inherited(slab, slabs);
+    else if (hak__pool_give_assigned(slab, slabs, heap->id))
+        hak__assigned_emptied(heap, slab);
 }
 
 void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span)

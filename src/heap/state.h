@@ -40,7 +40,7 @@ struct hak_heap_class {
     uint8_t warm_budget; /* the most spans that the next miss puts there, if adaptive */
     uint8_t warm_rate; /* hit rate of late, in 256ths */
     uint8_t absorbs; /* while closed by polling: whether it took in blocks of other heaps before */
-    uint8_t marks; /* NULLs among the blocks in the bin (cache/cache.c) */
+    bool sample_next; /* the request that next finds the bin empty is to be sampled (cache/refill.c) */
     uint8_t ramp; /* refills since the class began or was flushed; stops counting when batches are whole */
     uint32_t warm_hits_then; /* warm_hits when the pool was last found empty */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
@@ -59,8 +59,8 @@ enum {
 };
 
 /* Why every malloc and free of a class takes the slow path; 0: its bin is open. A large class is closed for good, a class without
- * capacity until it gets some; the other reasons are the heap's modes. malloc_slow.c, kinds/plain.c and, under the heap lock,
- * guard/exact.c act on the reasons. Samples close nothing: they are marks in open bins. */
+ * capacity until it gets some; the other reasons are the heap's modes. malloc.c, kinds/plain.c and, under the heap lock,
+ * guard/exact.c act on the reasons. Samples close nothing: their requests meet an empty bin. */
 enum hak_closed_reason {
     HAK_CLOSED_EXACT = HAK_MODE_EXACT,
     HAK_CLOSED_NO_HEAP = HAK_MODE_SENTINEL,
@@ -120,12 +120,6 @@ struct hak_large_cache {
     uint32_t weighed; /* when a block was last sampled for that */
     uint32_t pass; /* agings until the next sample */
     uint32_t oldest[HAK_LARGE_CLASSES]; /* when the lowest block of the stack came */
-};
-
-/* Marks among the blocks of open bins (cache/cache.c). */
-struct hak_sample_marks {
-    uint64_t left; /* requests until the next mark; 0: not drawn */
-    hak_counter seen; /* requests counted for marks */
 };
 
 /* Frees of other heaps' blocks, gathered by slab (cache/outbox.h). */
@@ -289,7 +283,7 @@ struct hak_heap {
     struct hak_outbox outbox;
     struct hak_budget budget;
     struct hak_polling polling;
-    struct hak_sample_marks sample;
+    uint64_t sample_left; /* refilled blocks up to the next sample; 0: not drawn (cache/refill.c) */
     struct hak_large_cache large_cache;
     struct hak_sources sources;
     struct hak_assigned assigned;
@@ -298,6 +292,7 @@ struct hak_heap {
     struct hak_quarantine *quarantine; /* hardened mode: freed blocks that are not reused yet */
     _Atomic uint64_t thread; /* process << 32 | its thread's number; 0: none, or not known yet */
     bool ending; /* the thread has begun to run its destructors */
+    uint32_t generation; /* in which the heap began, or its bins were emptied because of inherited blocks (kinds/plain.c) */
     uint32_t left; /* blocks in the bins of a parked heap: enum hak_heap_left */
     _Atomic uint32_t state; /* enum hak_heap_state */
     _Atomic uint32_t parked_next; /* id of the next parked heap */

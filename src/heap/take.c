@@ -18,8 +18,8 @@
 
 #include "base/assert.h"
 #include "base/bits.h"
+#include "harden/spans.h"
 #include "heap/spans.h"
-#include "span/hardened.h"
 #include "span/pool.h"
 
 /* A class's first spans are short (docs/decisions/0040, 0059). */
@@ -138,12 +138,11 @@ static unsigned wanted_slabs(const struct hak_heap *heap, uint32_t class_index)
  * spans leave over. */
 static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
 {
-    unsigned full = wanted_slabs(heap, class_index), single = hak__class_single_slabs(class_index);
-    *count = full;
+    unsigned full = *count, single = hak__class_single_slabs(class_index);
     size_t slab = heap->sources.home == 0 ? HAK_NO_RUN : hak__pool_take_near(heap->sources.home - 1, full, fresh);
     if (slab == HAK_NO_RUN)
         slab = hak__pool_take(full, fresh);
-    if (slab == HAK_NO_RUN)
+    if (slab == HAK_NO_RUN && heap->assigned.count != 0)
         slab = hak__assigned_take(heap, full, fresh);
     if (slab != HAK_NO_RUN || class_index < HAK_CLASS_FIRST_LARGE || single == full || hak__hardened.on)
         return slab;
@@ -154,11 +153,12 @@ static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned 
 
 static size_t sources_claimed(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
 {
+    unsigned full = *count;
     size_t slab = find_unused(heap, class_index, count, fresh);
-    if (slab != HAK_NO_RUN)
-        return slab;
-    heap->sources.swept = hak__heaps_sweep(heap, heap->sources.swept, HEAPS_SWEPT);
-    slab = find_unused(heap, class_index, count, fresh);
+    if (slab == HAK_NO_RUN && hak__heaps_sweep(heap, &heap->sources.swept, HEAPS_SWEPT)) {
+        *count = full;
+        slab = find_unused(heap, class_index, count, fresh);
+    }
     return slab != HAK_NO_RUN ? slab : hak__pool_take_assigned(*count, false, fresh);
 }
 
@@ -187,7 +187,7 @@ static size_t sources_locked(struct hak_heap *heap, unsigned count, bool large, 
         slab = hak__pool_open(count, HAK_OPEN_BARE, fresh);
     if (hak_likely(slab != HAK_NO_RUN))
         return slab;
-    hak__heaps_sweep(heap, 0, UINT32_MAX);
+    hak__heaps_sweep(heap, &heap->sources.swept, UINT32_MAX);
     return hak__pool_take(count, fresh);
 }
 
@@ -198,11 +198,11 @@ static bool may_adopt(const struct hak_heap *heap, uint32_t class_index)
     return (hak__classes[class_index].blocks > 1 || hak__hardened.on) && !hak__heap_is_share(heap);
 }
 
-/* Finds slabs for a span of the class; stores their number and the stage from which they come. */
+/* Finds *count slabs for a span of the class, or those for a single block; stores their number and the stage from which they come. */
 static size_t search_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
 {
     bool large = class_index >= HAK_CLASS_FIRST_LARGE;
-    *count = wanted_slabs(heap, class_index);
+    unsigned full = *count;
     *stage = HAK_STAGE_OWN_HINT;
     size_t slab = large ? hak__assigned_take(heap, *count, fresh) : own_hint(heap, *count, fresh);
     if (slab == HAK_NO_RUN) {
@@ -219,7 +219,7 @@ static size_t search_slabs(struct hak_heap *heap, uint32_t class_index, unsigned
     }
     if (slab == HAK_NO_RUN) {
         *stage = HAK_STAGE_LOCKED;
-        *count = wanted_slabs(heap, class_index);
+        *count = full;
         slab = sources_locked(heap, *count, large, fresh);
     } else if (*fresh) {
         grown_by(heap, *count);
@@ -240,6 +240,7 @@ static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *
         if (!hak__span_admit(heap, most))
             return HAK_NO_RUN;
     }
+    *count = most;
     size_t slab = search_slabs(heap, class_index, count, fresh, stage);
     hak__span_discount(heap, slab == HAK_NO_RUN ? most : most - *count);
     return slab;

@@ -14,7 +14,7 @@
 #include "base/assert.h"
 #include "base/bits.h"
 #include "diag/report.h"
-#include "span/hardened.h"
+#include "harden/mode.h"
 #include "span/shield.h"
 
 struct hak_huge_counts hak__huge_counts;

@@ -1,5 +1,5 @@
 /* Huge blocks (> 1 MiB, or aligned to more than a slab): runs of SuperSlabs that map only the block's pages. Free runs stay
- * dirty in the arena for a while, open to every request. Called by malloc_slow.c and kinds/. */
+ * dirty in the arena for a while, open to every request. Called by malloc.c and kinds/. */
 #pragma once
 
 #include "heap/heap.h"
@@ -31,7 +31,7 @@ bool hak__huge_free_quickly(struct hak_heap *heap, void *p);
 /* The usable bytes of the huge block that begins at p; 0 if none does. */
 size_t hak__huge_usable(const void *p);
 
-/* Notes that the block that begins at p has no seal for now (span/hardened.h). */
+/* Notes that the block that begins at p has no seal for now (harden/mode.h). */
 void hak__huge_unsealed(const void *p, bool whole);
 enum { HAK_HUGE_UNSEALED = 1, HAK_HUGE_WHOLE = 2 }; /* the map's start bound of an unsealed block: its pages are the request */
 

@@ -3,21 +3,23 @@
 #include "arena/window.h"
 #include "base/assert.h"
 #include "cache/cache.h"
-#include "cache/quarantine.h"
 #include "diag/report.h"
+#include "harden/quarantine.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
 #include "span/shield.h"
 
 /* --- whether a block begins there ------------------------------------------------------------------------------------------ */
 
-/* Whether the block of the class that begins at p is free; keys_lost: free blocks of its span may have lost their keys. */
+/* Whether the block of the class that begins at p is free; keys_lost: free blocks of its span may lack their keys. Those of an
+ * inherited span begin with what the program has left there, those of a returned page with zero. */
 static hak_cold bool freed_before(uint32_t class, const void *p, bool keys_lost)
 {
     struct hak_heap *heap = hak__heap_current();
     if (hak__shield_covers(p) || hak__looks_freed(p))
         return hak__cache_has_freed((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, class, p);
-    return keys_lost && hak__looks_purged(p) && hak__cache_has_purged(class, p);
+    bool suspicious = hak__looks_purged(p) || hak__owner_is_inherited(hak__owner_of(p));
+    return keys_lost && suspicious && hak__cache_has_purged(class, p);
 }
 
 void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed)
@@ -201,7 +203,7 @@ void hak__huge_describe(uintptr_t address, char *text, size_t size)
     size_t first = first_around(address), bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
     const char *block = hak__super_start(first);
     size_t offset = address - (uintptr_t)block;
-    bool live = hak__owner_id(hak__owner_of(block)) == HAK_HEAP_ID_HUGE;
+    bool live = hak__owner_is_huge(hak__owner_of(block));
     if (offset < bytes)
         hak__format(text, size, "inside a %s huge block of %u bytes, offset %u (block %p)", live ? "live" : "free", (uint64_t)bytes,
                     (uint64_t)offset, block);

@@ -5,9 +5,9 @@
  *   a thread's heap and a class              plain        plain.c      up to the mid pool
  *                                            large        large.c      above it
  *   a share and a class                      user_heap    user_heap.c  of a heap that the program has made
- *   either, of a hardened span               hardened     hardened.c
+ *   either, of a hardened span               hardened     harden/kinds.c
  *   a huge block                             huge         huge.c
- *   ... of a hardened process                sealed       sealed.c
+ *   ... of a hardened process                sealed       harden/kinds.c
  *   anything else                            none         none.c       no block begins there
  *   0: the first of HAK_KINDS_BESIDE, libhakmem-region's and HAK_KINDS_LAST that has the address
  *
@@ -15,7 +15,7 @@
  * (tests/unit/test_kind.c adds one). Nothing else asks what an address is. */
 #pragma once
 
-#include "span/hardened.h"
+#include "harden/mode.h"
 
 struct hak_heap;
 struct hak_uheap;
@@ -70,7 +70,7 @@ HAK_KINDS_LAST(X)
 #undef X
 
 /* Whether the owner map's word names a span. */
-hak_inline bool hak__names_span(uint32_t word) { return hak__owner_id(word) - 1 < HAK_HEAPS_MAX && hak__owner_has_class(word); }
+hak_inline bool hak__names_span(uint32_t word) { return hak__owner_id(word) != 0 && hak__owner_has_class(word); }
 
 /* For an address whose slab's word names neither a span nor a huge block. */
 hak_cold const struct hak_kind *hak__kind_beside(const void *p, uint32_t word);
@@ -78,7 +78,7 @@ hak_cold const struct hak_kind *hak__kind_beside(const void *p, uint32_t word);
 /* The kind of an address whose slab has this word. */
 hak_inline const struct hak_kind *hak__kind_of(const void *p, uint32_t word)
 {
-    if (word == hak__owner_huge())
+    if (hak__owner_is_huge(word))
         return hak_unlikely(hak__hardened.on) ? &hak__kind_sealed : &hak__kind_huge;
     if (hak_unlikely(!hak__names_span(word)))
         return hak__kind_beside(p, word);
@@ -168,7 +168,7 @@ hak_cold bool hak__huge_live(const void *p);
 hak_cold void hak__huge_describe(uintptr_t address, char *text, size_t size);
 hak_cold const void *hak__huge_around(uintptr_t address);
 
-/* Requests of a hardened process (hardened.c): a block for n bytes; one at a multiple of `align`, where *zero: its bytes are
+/* Requests of a hardened process (harden/kinds.c): a block for n bytes; one at a multiple of `align`, where *zero: its bytes are
  * known to be 0. They set errno on failure. */
 hak_aside void *hak__malloc_hardened(size_t n);
 hak_aside void *hak__memalign_hardened(size_t align, size_t n, bool *zero);

@@ -10,7 +10,7 @@ static void *large_resize(void *p, size_t have, size_t n, enum hak_resize how)
 {
     hak_assert(have > HAK_MID_MAX && have <= HAK_LARGE_MAX, "a large block");
     struct hak_heap *heap = hak__heap_current();
-    bool mine = (hak__owner_of(p) ^ heap->tag) < HAK_CLASS_OFFSET_LIMIT;
+    bool mine = hak__owner_id(hak__owner_of(p)) == heap->id;
     if (n <= HAK_MID_MAX && how == HAK_RESIZE_WASTEFUL)
         n = HAK_MID_MAX + 1;
     if (!mine || n <= HAK_MID_MAX || n > HAK_LARGE_MAX || !hak__heap_lock(heap))

@@ -1,10 +1,10 @@
-/* Frees by threads without a heap: those that have none yet, and those that have ended theirs. Called by plain.c and hardened.c. */
+/* Frees by threads without a heap: those that have none yet, and those that have ended theirs. Called by plain.c and harden/kinds.c. */
 #include "base/assert.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
-#include "cache/quarantine.h"
 #include "diag/report.h"
 #include "harden/harden.h"
+#include "harden/quarantine.h"
 #include "heap/heap.h"
 #include "kinds/kind.h"
 #include "process/thread.h"

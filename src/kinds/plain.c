@@ -6,10 +6,9 @@
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "diag/latency.h"
-#include "guard/check.h"
 #include "guard/exact.h"
 #include "kinds/kind.h"
-#include "process/thread.h"
+#include "process/request.h"
 #include "profile/profile.h"
 #include "span/shield.h"
 #include "upkeep/polling.h"
@@ -67,7 +66,7 @@ static hak_noinline void free_full_slow(void *p, size_t class_offset, struct hak
         hak__profile_forget(p);
     if (hak_unlikely(!free_local(heap, full_class(class_offset), p, "free")))
         hak__free_unattached(p, hak__owner_of(p), "free");
-    hak__check_poll();
+    hak__request_end(NULL);
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }
@@ -106,6 +105,49 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
     errno = saved;
 }
 
+/* Locks a heap in order to give it a block of its inherited span; false: the outbox has to do. Empties its bins first, once in each
+ * child, unless they are another thread's: what they hold would keep spans, and serve requests from pages that the fork has copied. */
+static bool enter_inherited(struct hak_heap *owner, struct hak_heap *mine)
+{
+    if (owner == mine ? !hak__heap_lock(owner) : !hak__enter_foreign(owner, 1))
+        return false;
+    bool idle = owner == mine || hak_load(&owner->state, HAK_RELAXED) == HAK_HEAP_PARKED;
+    if (hak_unlikely(owner->generation != hak_read_mostly(&hak__window.generation)) && idle) {
+        owner->generation = hak_read_mostly(&hak__window.generation);
+        hak__cache_flush(owner);
+    }
+    return true;
+}
+
+/* Frees a block of an inherited span that does not look freed: at once, by its bit, so that a second free shows and no page is
+ * copied. If the block is none, or its span has found another heap, the kind judges. */
+static hak_noinline void give_inherited(void *p, uint32_t word, struct hak_heap *heap)
+{
+    int saved = errno;
+    uint64_t started = hak__latency_begin();
+    struct hak_heap *owner = hak__heap_by_id(hak__owner_id(word));
+    if (hak_unlikely(!enter_inherited(owner, heap))) {
+        free_rest(p, word, heap);
+        return;
+    }
+    uint32_t index;
+    const struct hak_span *span = hak__span_at(hak__slab_of(p));
+    bool same = hak__owner_of(p) == word && hak__span_index(span, p, &index) == HAK_SPAN_OK && index < span->frontier;
+    if (hak_likely(same)) {
+        if (hak_unlikely(hak__profile_ever()))
+            hak__profile_forget(p);
+        if (hak_unlikely((owner->mode & HAK_MODE_EXACT) != 0))
+            hak_count(&owner->classes[hak__owner_class(word)].frees, 1);
+        hak__heap_give_spared(owner, p, "free");
+    }
+    hak__heap_unlock(owner);
+    if (hak_unlikely(!same))
+        hak__kind_at(p)->free(p, hak__owner_of(p), "free");
+    hak__request_end(same && (heap->mode & HAK_MODE_SENTINEL) == 0 ? heap : NULL);
+    hak__latency_end(HAK_LATENCY_FREE, started);
+    errno = saved;
+}
+
 /* Takes another heap's block into the bin for the thread's next request. */
 hak_inline void free_absorb(struct hak_heap *heap, struct hak_class_offset offset, void *p)
 {
@@ -129,6 +171,22 @@ static hak_noinline void free_share_full(void *p, size_t class_offset, struct ha
         free_by_kind(p, hak__owner_of(p));
 }
 
+/* Frees a block of a thread's span that is inherited, or that a thread without a heap frees. */
+static hak_noinline void free_apart(void *p, uint32_t word, struct hak_heap *heap, const struct hak_slab *slab)
+{
+    uint32_t index;
+    bool starts = !hak__shield_covers(p) && hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK;
+    if (hak__owner_is_inherited(word) && starts && !hak__looks_freed(p))
+        give_inherited(p, word, heap);
+    else if ((heap->mode & HAK_MODE_SENTINEL) != 0 && hak__begins_block(slab, hak__owner_sizes(word), p))
+        free_rest(p, word, heap);
+    else
+        free_by_kind(p, word);
+}
+
+/* Whether a word without this generation's class names a thread's span. */
+static bool is_of_thread(uint32_t word) { return hak__names_span(word) && !hak__owner_is_own(word); }
+
 /* Frees a block of the share that the thread used last (userheap/userheap.h) like one of its own; looks any other up again. */
 static hak_noinline void free_share(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
 {
@@ -136,7 +194,11 @@ static hak_noinline void free_share(void *p, size_t owner_diff, struct hak_heap 
     struct hak_class_offset offset = { (uint32_t)owner_diff ^ heap->share_tag };
     if (hak_unlikely(offset.bytes >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(slab, hak__class_at_offset(offset), p)
                      || hak__looks_freed(p))) {
-        free_by_kind(p, hak__owner_of(p));
+        uint32_t word = (uint32_t)owner_diff ^ heap->tag;
+        if (is_of_thread(word))
+            free_apart(p, word, heap, slab);
+        else
+            free_by_kind(p, word);
         return;
     }
     hak__mark_freed(p);
@@ -144,11 +206,12 @@ static hak_noinline void free_share(void *p, size_t owner_diff, struct hak_heap 
         free_share_full(p, offset.bytes, heap);
 }
 
-/* Whether the slab has a class; owner_diff is its word ^ the heap's tag. Only 0 and the words of threads' spans have one without
- * the user-heap bit. A tag has none, so the difference has the word's. */
+/* Whether the slab has a class and this process's generation; owner_diff is its word ^ the heap's tag. Only 0 and the words of
+ * threads' spans have a class without the user-heap bit. A tag has none, so the difference has the word's. */
 hak_inline bool has_class(size_t owner_diff)
 {
-    return (owner_diff & ((1u << HAK_CLASS_OFFSET_BITS) - HAK_CLASS_OFFSET_LIMIT)) == 0;
+    uint32_t no_class = (1u << HAK_CLASS_OFFSET_BITS) - HAK_CLASS_OFFSET_LIMIT, generation = ~0u << HAK_GENERATION_SHIFT;
+    return (owner_diff & (no_class | generation)) == 0;
 }
 
 /* The two frequent cases, absorbing a block and adding it to the outbox, call nothing, so no register has to be saved. A block
@@ -176,10 +239,13 @@ void hak__free_foreign(void *p, size_t owner_diff, struct hak_heap *heap, const 
         free_rest(p, (uint32_t)owner_diff ^ heap->tag, heap);
 }
 
+/* A block of the window is the first that a forked child frees. */
 void hak__free_outside(void *p)
 {
-    if (hak_unlikely(p != NULL))
-        hak__kind_beside(p, 0)->free(p, 0, "free");
+    if (hak_likely(p == NULL))
+        return;
+    hak__fork_check();
+    free_by_kind(p, hak__owner_of(p));
 }
 
 /* --- suspicious blocks --------------------------------------------------------------------------------------------------------- */
@@ -199,6 +265,8 @@ hak_noinline void hak__free_block(void *p, uint32_t word, const char *function)
         hak__mark_freed(p);
         if (!hak__cache_push(hak__bin_at(heap, offset), p))
             hak__free_full(p, offset.bytes, heap);
+    } else if (hak__owner_is_inherited(word)) {
+        give_inherited(p, word, heap);
     } else if (hak__cache_absorbs(heap, offset)) {
         free_absorb(heap, offset, p);
     } else if (!free_post(heap, hak__slab_of(p), p)) {

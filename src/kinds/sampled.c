@@ -1,21 +1,15 @@
-/* Samples up to the mid classes: guarded (sample/sample.h) or for a profile (profile/profile.h). Larger samples keep their
- * block's kind. */
+/* Samples up to the mid classes (sample/sample.h). Larger ones keep their block's kind. */
 #include <stdlib.h>
 
 #include "base/assert.h"
 #include "base/text.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
+#include "sample/sample.h"
 #include "trace/frames.h"
 #include "userheap/userheap.h"
 
-static bool sampled_has(const void *p) { return hak__sample_has(p) || hak__profile_has(p); }
-
-static struct hak_record *sampled_record(const void *p)
-{
-    hak_assert(sampled_has(p), "an address among samples");
-    return hak__sample_has(p) ? hak__sample_record_of(p) : hak__profile_record_of(p);
-}
+static bool sampled_has(const void *p) { return hak__sample_has(p); }
 
 static hak_cold hak_noreturn void sampled_misuse(const struct hak_record *record, const void *p, uint32_t state,
                                                  const char *function)
@@ -38,7 +32,7 @@ static hak_cold hak_noreturn void sampled_misuse(const struct hak_record *record
 /* The record of the block in use that begins at p; ends the program if there is none. */
 static struct hak_record *sampled_at(const void *p, const char *function)
 {
-    struct hak_record *record = sampled_record(p);
+    struct hak_record *record = hak__sample_record_of(p);
     /* acquire: pairs with the release that made the block live. */
     uint32_t state = record == NULL ? HAK_SAMPLE_UNUSED : hak_load(&record->state, HAK_ACQUIRE);
     if (hak_unlikely(state != HAK_SAMPLE_LIVE || record->block != (uintptr_t)p))
@@ -66,7 +60,7 @@ static void sampled_check_size(const void *p, size_t align, size_t n, const char
 /* A guarded block must end exactly where the request does. */
 static bool sampled_stays(const void *p, size_t have, size_t n)
 {
-    return hak__sample_has(p) ? have == n : hak__size_stays(have, n);
+    return hak__guarded_has(p) ? have == n : hak__size_stays(have, n);
 }
 
 static void sampled_lift(const void *p, const char *function)
@@ -77,7 +71,7 @@ static void sampled_lift(const void *p, const char *function)
 
 static struct hak_uheap *sampled_heap(const void *p)
 {
-    const struct hak_record *record = sampled_record(p);
+    const struct hak_record *record = hak__sample_record_of(p);
     bool live = record != NULL && record->block == (uintptr_t)p && hak_load(&record->state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE;
     struct hak_samples *samples = live ? hak_load(&record->of, HAK_RELAXED) : NULL;
     return samples == NULL ? NULL : (struct hak_uheap *)((char *)samples - offsetof(struct hak_uheap, samples));
@@ -85,7 +79,7 @@ static struct hak_uheap *sampled_heap(const void *p)
 
 static void sampled_describe(uintptr_t address, char *text, size_t size)
 {
-    hak__record_describe(sampled_record((const void *)address), address, text, size);
+    hak__record_describe(hak__sample_record_of((const void *)address), address, text, size);
 }
 
 const struct hak_kind hak__kind_sampled = {

@@ -9,11 +9,24 @@
 #include "base/forked.h"
 #include "base/syscall.h"
 #include "guard/check.h"
+#include "harden/mode.h"
 #include "process/thread.h"
 #include "upkeep/step.h"
 #include "userheap/userheap.h"
 
 static struct hak_lock *held_while_starting;
+
+/* From now on the spans that the fork has copied are inherited. Hardened blocks are written to when they are freed; and after many
+ * forks in a row a child copies pages as its parents did before there were generations. */
+static void begin_generation(struct hak_heap *mine)
+{
+    uint32_t next = hak_peek(&hak__window.generation) + (1u << HAK_GENERATION_SHIFT);
+    if (hak__hardened.on || next >> HAK_GENERATION_SHIFT == HAK_GENERATIONS)
+        return;
+    hak_owner_store(&hak__window.generation, next);
+    if ((mine->mode & HAK_MODE_SENTINEL) == 0)
+        hak__heap_renew(mine);
+}
 
 /* The child of the only thread that ever had a heap needs no repair, unless another thread forked it. A thread with a heap here
  * is the forking one. A thread without may be new, started before the forking thread took a slow path; it cannot tell whose the
@@ -22,9 +35,12 @@ static struct hak_lock *held_while_starting;
 static bool fork_repair(void)
 {
     bool forker = (hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0;
+    hak__window_show();
     const struct hak_regions *regions = hak_load(&hak__regions, HAK_RELAXED);
     if (regions != NULL)
         regions->fork_child();
+    if (forker)
+        begin_generation(hak__heap_current());
     if (hak__fork_alone() && forker)
         return true;
     hak__lock_fork_child(held_while_starting);

@@ -4,12 +4,18 @@
 #include <errno.h>
 
 #include "arena/arena.h"
+#include "arena/limit.h"
 #include "cache/cache.h"
 #include "cache/tune.h"
+#include "harden/harden.h"
+#include "harden/mode.h"
+#include "diag/latency.h"
+#include "guard/check.h"
+#include "guard/exact.h"
+#include "huge/huge.h"
 #include "os/os.h"
 #include "process/start.h"
 #include "profile/profile.h"
-#include "span/hardened.h"
 #include "upkeep/background.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
@@ -30,26 +36,45 @@ struct hak_heap *hak__request_heap_slow(void)
     return heap;
 }
 
-static struct hak_samples *samples_of(struct hak_uheap *own) { return own != NULL ? &own->samples : NULL; }
+/* Whether a refill has left this request to a guarded sample: the calling thread's heap, or its share of the user heap. */
+static bool guard_is_due(struct hak_heap *heap, struct hak_uheap *own, uint32_t class)
+{
+    if (!hak__guarded_wanted() || hak__sample.bytes == 0 || class > HAK_CLASS_MID_LAST)
+        return false;
+    if (own != NULL)
+        heap = hak__uheap_attach(heap, own, "malloc");
+    if (heap == NULL || !hak__heap_lock(heap))
+        return false;
+    bool due = hak_peek(&heap->own) == own && hak__cache_sample_due(heap, class);
+    hak__heap_unlock(heap);
+    return due;
+}
 
 void *hak__request_sample(struct hak_uheap *own, size_t align, size_t n)
 {
-    struct hak_heap *heap = hak__profile_counts() ? hak__request_heap() : NULL;
+    bool counting = hak__profile_counts();
+    struct hak_heap *heap = counting || hak__guarded_wanted() ? hak__request_heap() : NULL;
     bool without = n == 0 && hak__hardened.on; /* blocks of no bytes stay inaccessible (harden/zero_size.h) */
-    if (heap == NULL || without || !hak__profile_due(heap, n))
+    if (heap == NULL || without)
         return NULL;
     if (own == NULL && (heap->mode & HAK_MODE_REDIRECTED) != 0)
         own = heap->share.standard;
-    void *block = hak__profile_take(align <= HAK_ALIGN ? hak__class_of(n) : hak__aligned_class(align, n), n, samples_of(own));
-    hak__profile_poll(heap, hak__os->now_ms()); /* the only occasion for a thread whose requests all hit */
+    bool counts = counting && hak__profile_due(heap, n);
+    bool guarded = guard_is_due(heap, own, hak__hardened.on ? hak__harden_class(align, n) : hak__aligned_class(align, n));
+    if (!counts && !guarded)
+        return NULL;
+    void *block = hak__sample_take(align, n, guarded, counts, own != NULL ? &own->samples : NULL);
+    if (counts)
+        hak__profile_poll(heap, hak__os->now_ms()); /* the only occasion for a thread whose requests all hit */
     return block;
 }
 
 void hak__request_note(void *block, size_t n)
 {
     struct hak_heap *heap = block != NULL && hak__profile_counts() ? hak__request_heap() : NULL;
+    struct hak_uheap *own = heap != NULL ? hak__uheap_of(block) : NULL;
     if (heap != NULL)
-        hak__profile_note(heap, block, n, samples_of(hak__uheap_of(block)));
+        hak__profile_note(heap, block, n, own != NULL ? &own->samples : NULL);
 }
 
 static size_t collect(void flush(struct hak_heap *))
@@ -140,4 +165,116 @@ void hak__poll_huge(size_t given, size_t taken)
     hak__heap_idle_more(heap, given);
     hak__heap_idle_less(heap, taken);
     hak__upkeep_poll_now(heap);
+}
+
+void hak__request_end(struct hak_heap *heap)
+{
+    if (hak_likely(heap != NULL))
+        hak__upkeep_poll(heap);
+    if (hak_unlikely(hak_load(&hak__limit_notices, HAK_RELAXED) != 0))
+        hak__limit_deliver_slow();
+    if (hak_unlikely(hak__option(HAK_OPTION_check) > 1))
+        hak__check_count();
+}
+
+/* --- a block -------------------------------------------------------------------------------------------------------------- */
+
+/* For a thread that has returned its heap or finds none: the system refuses memory for a new one, or there are too many. */
+static hak_cold void *alloc_late(uint32_t class, size_t n)
+{
+    struct hak_heap *heap = hak__exit_heap_lock();
+    if (heap == NULL)
+        return NULL;
+    void *block = hak__heap_malloc(heap, class, n);
+    hak__exit_heap_unlock();
+    return block;
+}
+
+hak_inline void *alloc_class(uint32_t class, size_t n)
+{
+    struct hak_heap *heap = hak__request_enter();
+    void *block = NULL;
+    if (heap != NULL && hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0)) {
+        hak__heap_unlock(heap);
+        return hak__uheap_alloc_class(heap->share.standard, class, n, "malloc");
+    }
+    if (hak_likely(heap != NULL)) {
+        block = hak__heap_malloc(heap, class, n);
+        hak__heap_unlock(heap);
+    } else if (hak__has_started()) {
+        block = alloc_late(class, n);
+    }
+    hak__request_end(heap);
+    return block;
+}
+
+static hak_cold void *alloc_class_again(uint32_t class, size_t n)
+{
+    if ((hak__heap_current()->mode & HAK_MODE_REDIRECTED) != 0) /* a redirected heap has done so already */
+        return NULL;
+    hak__request_relieve(hak__classes[class].size);
+    void *block = alloc_class(class, n);
+    return block != NULL ? block : hak__no_memory();
+}
+
+static hak_noinline void *alloc_huge(size_t n, size_t align, bool *zero)
+{
+    if (hak_unlikely(n > PTRDIFF_MAX || align > PTRDIFF_MAX || !hak__start()))
+        return hak__no_memory();
+    struct hak_uheap *standard = hak__request_standard();
+    if (hak_unlikely(standard != NULL))
+        return hak__uheap_alloc_huge(standard, n, align, zero, "malloc");
+    void *block = hak__huge_alloc(n, align, zero);
+    if (hak_unlikely(block == NULL)) {
+        hak__request_relieve(n);
+        block = hak__huge_alloc(n, align, zero);
+    }
+    hak__poll_huge(0, block != NULL ? n : 0);
+    return hak_likely(block != NULL) ? block : hak__no_memory();
+}
+
+/* Under HAKMEM_LATENCY: one of the two functions below; HAK_CLASSES: the huge one. */
+static hak_cold void *alloc_timed(uint32_t class, size_t n, size_t align, bool *zero)
+{
+    uint64_t started = hak__latency_now();
+    void *block = class < HAK_CLASSES ? alloc_class(class, n) : alloc_huge(n, align, zero);
+    if (block == NULL && class < HAK_CLASSES)
+        block = alloc_class_again(class, n);
+    hak__latency_add(HAK_LATENCY_MALLOC, started);
+    return block;
+}
+
+void *hak__alloc_class(uint32_t class, size_t n)
+{
+    if (hak_unlikely(hak__option(HAK_OPTION_latency) != 0))
+        return alloc_timed(class, n, HAK_ALIGN, NULL);
+    void *block = alloc_class(class, n);
+    return hak_likely(block != NULL) ? block : alloc_class_again(class, n);
+}
+
+void *hak__alloc_huge(size_t n, size_t align, bool *zero)
+{
+    if (hak_unlikely(hak__option(HAK_OPTION_latency) != 0))
+        return alloc_timed(HAK_CLASSES, n, align, zero);
+    return alloc_huge(n, align, zero);
+}
+
+void *hak__alloc_class_zeroed(uint32_t class, bool *zero)
+{
+    struct hak_heap *heap = hak__heap_current();
+    *zero = false;
+    if (heap->closed_reasons[class] != 0)
+        return hak__alloc_class(class, hak__classes[class].size);
+    void *block = hak__cache_pop(&heap->bins[class]);
+    if (block != NULL) {
+        hak__mark_live(block);
+        return block;
+    }
+    if (hak__heap_lock(heap)) {
+        block = hak__heap_take_zeroed(heap, class);
+        hak__heap_unlock(heap);
+        hak__request_end(NULL);
+    }
+    *zero = block != NULL;
+    return *zero ? block : hak__alloc_class(class, hak__classes[class].size);
 }

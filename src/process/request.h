@@ -3,6 +3,7 @@
 
 #include "base/forked.h"
 #include "process/thread.h"
+#include "size/size.h"
 #include "userheap/userheap.h"
 
 /* The calling thread's heap; starts the library and attaches a heap if necessary. NULL if the thread has returned its heap
@@ -42,9 +43,9 @@ hak_inline struct hak_heap *hak__request_enter(void)
     return heap;
 }
 
-/* While a profile counts: counts down a request up to the mid classes, of a user heap or malloc's if NULL. Returns a sampled
- * block, aligned as asked, when the countdown ends, else NULL. */
-struct hak_uheap;
+/* Chooses samples, once for each request up to the mid classes that finds no block or is to be counted, of a user heap, or malloc's
+ * if NULL: it counts for a profile if the thread's countdown ends, and gets guard pages if a refill has left it to that
+ * (cache/refill.c). Returns the sampled block, aligned as asked; NULL: it is to be served as any other. */
 hak_cold void *hak__request_sample(struct hak_uheap *own, size_t align, size_t n);
 
 /* Sends a redirected thread's requests to malloc until the end call, which takes the result. */
@@ -66,5 +67,31 @@ hak_cold void hak__request_relieve(size_t n);
 hak_cold void *hak__fail(int code);
 hak_cold void *hak__no_memory(void);
 
+/* The end of a request that took the slow path, when no lock is held: upkeep of the thread's heap (NULL: it has none), the limit's
+ * callback, and under HAKMEM_CHECK=N the check at every N-th. */
+void hak__request_end(struct hak_heap *heap);
+
 /* At the end of a request that has added or removed a huge block, or a part of a large one. */
 void hak__poll_huge(size_t given, size_t taken);
+
+/* --- a block -------------------------------------------------------------------------------------------------------------- */
+
+/* Every request that misses its bin ends here: a block from the heap layer or the arena, whatever the thread's state. All return
+ * NULL when the system refuses, with errno set to ENOMEM. */
+
+/* One block of a class, for n bytes; a hardened one holds exactly n. */
+void *hak__alloc_class(uint32_t class, size_t n);
+
+/* The same for a class above the tiny ones; *zero: its bytes are known to be 0. */
+void *hak__alloc_class_zeroed(uint32_t class, bool *zero);
+
+/* A huge block at a multiple of `align`; zero: NULL, or as above. */
+hak_noinline void *hak__alloc_huge(size_t n, size_t align, bool *zero);
+
+/* The slow half of malloc for user heaps (process/heap_malloc.c). */
+/* A block of the class, or a huge one, from the heap; NULL with errno ENOMEM: its limit forbids it, or the system refuses. */
+void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, const char *function);
+void *hak__uheap_alloc_huge(struct hak_uheap *own, size_t n, size_t align, bool *zero, const char *function);
+
+/* Applies all that the process's mode asks of a request. *zero: the bytes are known to be 0. */
+void *hak__uheap_request(struct hak_uheap *own, size_t align, size_t n, bool *zero, const char *function);

@@ -7,12 +7,12 @@
 #include "base/limits.h"
 #include "base/lock.h"
 #include "diag/options.h"
+#include "harden/mode.h"
 #include "harden/zero_size.h"
 #include "heap/spans.h"
 #include "os/os.h"
 #include "process/fork.h"
 #include "process/thread.h"
-#include "span/hardened.h"
 #include "stats/stats.h"
 #include "userheap/userheap.h"
 

@@ -1,7 +1,7 @@
 /* Starts the library at the first request: an IFUNC resolver's, a constructor's, a thread's. */
 #pragma once
 
-#include "span/hardened.h"
+#include "harden/mode.h"
 
 /* Starts the arena, the heap layer and the options unless they have started. False if the system refuses; the next request tries
  * again. */

@@ -1,5 +1,5 @@
 /* The life of a thread's heap: attached at the first slow path, drained and parked when the thread ends; its last destructors
- * use a shared exit heap. Called by malloc_slow.c, kinds/ and init.c. */
+ * use a shared exit heap. Called by malloc.c, kinds/ and init.c. */
 #include "process/thread.h"
 
 #include <errno.h>
@@ -11,12 +11,12 @@
 #include "base/syscall.h"
 #include "cache/cache.h"
 #include "cache/outbox.h"
-#include "cache/quarantine.h"
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "guard/check.h"
+#include "harden/mode.h"
+#include "harden/quarantine.h"
 #include "heap/heap.h"
-#include "span/hardened.h"
 #include "upkeep/background.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
@@ -178,6 +178,7 @@ static bool make_key(void)
 /* Makes the heap the calling thread's own. */
 static void become_owner(struct hak_heap *heap)
 {
+    hak__heap_renew(heap);
     set_thread(heap);
     set_current(heap);
     hak__heap_unlock(heap);
@@ -361,5 +362,6 @@ void hak__thread_settle(void)
         hak__heap_collect(heap);
         hak__heap_unlock(heap);
     }
-    hak__heaps_sweep(heap, 0, UINT32_MAX);
+    uint32_t after = 0;
+    hak__heaps_sweep(heap, &after, UINT32_MAX);
 }

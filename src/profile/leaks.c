@@ -1,6 +1,6 @@
 /* A conservative search, like LeakSanitizer's: every word that looks like an address inside a sampled block reaches it. It reads
  * memory with process_vm_readv, which fails cleanly where another thread has unmapped it. */
-#include "profile/leaks.h"
+#include "profile/sites.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@ enum { LEAKS_CHUNK = 16 << 10, LEAKS_LINE = 512, SLABS_BACK = 1 << 15 };
 
 static hak_rare_data uintptr_t leaks_words[LEAKS_CHUNK / sizeof(uintptr_t)];
 static hak_rare_data char leaks_maps[4096];
-static struct hak_profile_record *leaks_waiting;
+static struct hak_record *leaks_waiting;
 static bool leaks_searched, leaks_refused;
 
 bool hak__leaks_were_searched(void) { return leaks_searched; }
@@ -25,11 +25,11 @@ bool hak__leaks_were_searched(void) { return leaks_searched; }
 /* --- from a word to a block ----------------------------------------------------------------------------------------------------- */
 
 /* For blocks above the mid classes the table knows the slab in which they begin. */
-static struct hak_profile_record *outer_around(uintptr_t word)
+static struct hak_record *in_place_around(uintptr_t word)
 {
     size_t slab = hak__slab_of((void *)word);
     for (size_t back = 0; back < SLABS_BACK && back <= slab; back++) {
-        struct hak_profile_record *record = hak__profile_outer_find(hak__slab_start(slab - back), false);
+        struct hak_record *record = hak__in_place_find(hak__slab_start(slab - back), false);
         if (record != NULL)
             return record;
         if (back != 0 && hak__owner_at(slab - back) != 0 && hak__owner_has_class(hak__owner_at(slab - back)))
@@ -38,21 +38,25 @@ static struct hak_profile_record *outer_around(uintptr_t word)
     return NULL;
 }
 
-static struct hak_profile_record *record_around(uintptr_t word)
+static bool counts(const struct hak_record *record)
 {
-    struct hak_profile_record *record = NULL;
-    uint32_t class;
-    if (hak__profile_has((void *)word))
-        record = hak__profile_record_at((void *)word, &class);
+    return hak_load(&record->state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE && record->site != NULL;
+}
+
+static struct hak_record *record_around(uintptr_t word)
+{
+    struct hak_record *record = NULL;
+    if (hak__sample_has((void *)word))
+        record = hak__sample_record_of((void *)word);
     else if (hak__slab_of((void *)word) < hak_read_mostly(&hak__window.slabs))
-        record = outer_around(word);
-    bool inside = record != NULL && word - record->sample.block < hak_max(record->bytes, 1);
-    return inside && hak_load(&record->sample.state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE ? record : NULL;
+        record = in_place_around(word);
+    bool inside = record != NULL && word - record->block < hak_max(record->bytes, 1);
+    return inside && counts(record) ? record : NULL;
 }
 
 static void leaks_reach(uintptr_t word)
 {
-    struct hak_profile_record *record = record_around(word);
+    struct hak_record *record = record_around(word);
     if (record == NULL || record->marked != 0)
         return;
     record->marked = 1;
@@ -76,9 +80,9 @@ static void leaks_scan(uintptr_t start, uintptr_t end)
 static void scan_waiting(void)
 {
     while (leaks_waiting != NULL) {
-        struct hak_profile_record *record = leaks_waiting;
+        struct hak_record *record = leaks_waiting;
         leaks_waiting = record->leak_next;
-        leaks_scan(record->sample.block, record->sample.block + record->bytes);
+        leaks_scan(record->block, record->block + record->bytes);
     }
 }
 
@@ -86,7 +90,7 @@ static void scan_waiting(void)
 static void scan_window(uintptr_t start, uintptr_t end)
 {
     while (start < end) {
-        struct hak_profile_record *record = record_around(start);
+        struct hak_record *record = record_around(start);
         uintptr_t next = hak_min((start & ~(HAK_SLAB_SIZE - 1)) + HAK_SLAB_SIZE, end);
         if (record == NULL)
             leaks_scan(start, next);
@@ -110,14 +114,15 @@ static uintptr_t put_hexadecimal(const char **at)
     }
 }
 
-/* Parses a line of the kernel's list: "start-end rw-p offset device inode   name". Skips the calling thread's stack below this
- * function, which holds the search's own data. */
+/* Parses a line of the kernel's list: "start-end rw-p offset device inode   name". Skips what only a word from elsewhere may reach:
+ * samples that count, and the calling thread's stack below this function, which holds the search's own data. */
 static void scan_mapping(const char *line)
 {
     uintptr_t start = put_hexadecimal(&line), here = (uintptr_t)__builtin_frame_address(0);
     line++;
     uintptr_t end = put_hexadecimal(&line);
-    if (line[0] != ' ' || line[1] != 'r' || line[2] != 'w' || hak__profile_owns(start))
+    if (line[0] != ' ' || line[1] != 'r' || line[2] != 'w' || hak__store_owns(start)
+        || (hak__guarded_has((void *)start) && counts(hak__sample_record_of((void *)start))))
         return;
     if (here - start < end - start)
         start = here;
@@ -156,8 +161,8 @@ static void count_unreached(void)
 {
     uint64_t lost = 0, bytes = 0;
     uint32_t number = 0;
-    for (struct hak_profile_record *record; (record = hak__profile_record_next(&number)) != NULL;)
-        if (hak_load(&record->sample.state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE && record->marked == 0) {
+    for (struct hak_record *record; (record = hak__sample_record_next(&number)) != NULL;)
+        if (counts(record) && record->marked == 0) {
             hak_fetch_add(&record->site->unreachable, 1, HAK_RELAXED);
             hak_fetch_add(&record->site->unreachable_bytes, record->bytes, HAK_RELAXED);
             lost++;

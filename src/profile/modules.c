@@ -64,7 +64,7 @@ static struct hak_profile_module *find_module(struct hak_profile_module *at, con
 }
 
 /* NULL: no room, or the module comes from no file. */
-static struct hak_profile_module *make_module(struct hak_profile_area *area, const struct hak_module *found)
+static struct hak_profile_module *make_module(struct hak_area *area, const struct hak_module *found)
 {
     char path[HAK_PROFILE_PATH];
     const ElfW(Phdr) *code = code_of(found);
@@ -73,7 +73,7 @@ static struct hak_profile_module *make_module(struct hak_profile_area *area, con
     absolute_path(path, found->name);
     struct hak_profile_module *made;
     size_t length = strlen(path) + 1;
-    made = (void *)hak__profile_area_take(area, hak_align_up(sizeof *made + length, 16));
+    made = (void *)hak__area_take(area, hak_align_up(sizeof *made + length, 16));
     if (made == NULL)
         return NULL;
     made->all = *found;
@@ -85,7 +85,7 @@ static struct hak_profile_module *make_module(struct hak_profile_area *area, con
 }
 
 /* Should another thread note the same module, one of the two stays unused. */
-static struct hak_profile_module *see_module(struct hak_profile_area *area, const struct hak_module *found)
+static struct hak_profile_module *see_module(struct hak_area *area, const struct hak_module *found)
 {
     /* acquire: pairs with the release below; a module found is complete. */
     struct hak_profile_module *head = hak_load(&modules_seen, HAK_ACQUIRE), *seen = NULL, *made = NULL, *known;
@@ -106,7 +106,7 @@ static bool is_among(struct hak_profile_module *const *modules, uint32_t count, 
     return count != 0;
 }
 
-uint32_t hak__profile_modules_note(struct hak_profile_area *area, const uintptr_t *frames, uint32_t count,
+uint32_t hak__profile_modules_note(struct hak_area *area, const uintptr_t *frames, uint32_t count,
                                    struct hak_profile_module **modules)
 {
     struct hak_module found = { .end = 0 };
@@ -121,7 +121,7 @@ uint32_t hak__profile_modules_note(struct hak_profile_area *area, const uintptr_
     return known;
 }
 
-void hak__profile_modules_settle(struct hak_profile_area *ghosts)
+void hak__profile_modules_settle(struct hak_area *ghosts)
 {
     const uintptr_t page = 64 << 10; /* the largest page size: mappings of a file keep that distance */
     for (struct hak_profile_module *module = hak_load(&modules_seen, HAK_ACQUIRE); module != NULL; module = module->next) {

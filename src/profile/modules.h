@@ -16,14 +16,14 @@ struct hak_profile_module {
 
 /* Stores the modules of a new stack's frames, each once, to `modules`, which has room for one per frame; returns their number.
  * Notes unknown modules in memory of the area, if there is room. */
-hak_cold uint32_t hak__profile_modules_note(struct hak_profile_area *area, const uintptr_t *frames, uint32_t count,
+hak_cold uint32_t hak__profile_modules_note(struct hak_area *area, const uintptr_t *frames, uint32_t count,
                                             struct hak_profile_module **modules);
 
 /* Whether the module still lies where it was noted. */
 hak_cold bool hak__profile_module_holds(const struct hak_profile_module *module);
 
 /* Before a dump: finds closed modules, and gives them addresses of `ghosts`. */
-hak_cold void hak__profile_modules_settle(struct hak_profile_area *ghosts);
+hak_cold void hak__profile_modules_settle(struct hak_area *ghosts);
 
 /* Iterates over closed modules: *module is NULL at first; returns false at the end. */
 hak_cold bool hak__profile_module_next_closed(struct hak_profile_module **module);

@@ -4,17 +4,15 @@
  * mean), and a site's reported figures are unbiased estimates.
  *
  * While no profile counts, none of this runs. A start exchanges the table by which malloc finds a bin (size/size.h): every request
- * up to the mid classes then meets an empty bin, and malloc_slow.c counts it down before it uses the real bin. Larger requests are
+ * up to the mid classes then meets an empty bin, and malloc.c counts it down before it uses the real bin. Larger requests are
  * counted on their slow paths (the process's `open`, HAK_MODE_PROFILED of heaps).
  *
- * A sample up to the mid classes lies outside the window (places.c), so its free reaches the slow path by itself; a larger one
- * stays where it is, and a table by slabs marks it as sampled. Nothing here locks or allocates. A forked child continues with
- * the profile as it was. Called by the public functions and by upkeep/. */
+ * A sample (sample/sample.h) up to the mid classes lies outside the window, so its free reaches the slow path by itself; a larger
+ * one stays where it is. Nothing here locks or allocates. A forked child continues with the profile as it was. Called by the
+ * public functions and by upkeep/. */
 #pragma once
 
-#include "cache/cache.h"
-#include "diag/options.h"
-#include "sample/record.h"
+#include "sample/sample.h"
 #include "size/size.h"
 
 enum { HAK_PROFILE_FRAMES = 64, HAK_PROFILE_LIFETIMES = 12, HAK_PROFILE_PATH = 256 };
@@ -30,9 +28,7 @@ struct hak_profile {
     uint32_t signal; /* the signal that makes the process answer at once; 0: only slow paths poll */
     _Atomic uint64_t interval; /* mean bytes between samples */
     char path[HAK_PROFILE_PATH]; /* where a requested dump goes */
-    uintptr_t places; /* the range of sampled blocks up to the mid classes */
-    size_t places_bytes;
-    _Atomic uint64_t samples, missed; /* missed: no place, or no room for a stack */
+    _Atomic uint64_t samples, missed; /* missed: no slot, or no room for a stack */
     _Atomic uint64_t dumps;
     uint32_t malloc_counts; /* malloc counts its requests down; 0: no, or an outside requester makes it poll instead */
 };
@@ -90,25 +86,15 @@ hak_inline bool hak__profile_has_joined(const struct hak_heap *heap)
 /* Counts down n bytes; returns whether to sample the request. `heap` is the calling thread's, no sentinel. */
 hak_cold bool hak__profile_due(struct hak_heap *heap, size_t n);
 
-/* A place for a sampled block of the class, n bytes requested, of a user heap, or malloc's if NULL; NULL: none is free. */
-hak_cold void *hak__profile_take(uint32_t class, size_t n, struct hak_samples *samples);
+/* A sampled block of up to the mid classes, aligned as asked, of a user heap, or malloc's if NULL. `guarded`: with guard pages, if
+ * it can have them; `counts`: it counts for the profile. NULL: there is no slot. */
+hak_cold void *hak__sample_take(size_t align, size_t n, bool guarded, bool counts, struct hak_samples *samples);
 
 /* Counts down a new block above the mid classes, and notes it if it is to be sampled. */
 hak_cold void hak__profile_note(struct hak_heap *heap, void *block, size_t n, struct hak_samples *samples);
 
 /* ... forgets a freed block, which may never have been noted. */
 hak_cold void hak__profile_forget(const void *block);
-
-/* --- blocks of the range ---------------------------------------------------------------------------------------------------- */
-
-hak_inline bool hak__profile_has(const void *p)
-{
-    return hak_unlikely((uintptr_t)p - hak__profile.places < hak__profile.places_bytes);
-}
-
-/* The record of the place that contains p, an address in the range; NULL: no block was ever there. Its usable bytes are the
- * place's, or in a hardened process those asked for. */
-hak_cold struct hak_record *hak__profile_record_of(const void *p);
 
 /* --- dumps (write.c) ---------------------------------------------------------------------------------------------------------- */
 

@@ -1,19 +1,12 @@
-/* The countdown, and samples from request to free (profile.h). */
-#include <string.h>
-
-#include "arena/arena.h"
+/* Which requests are sampled, and their blocks from request to free (profile.h, sample/sample.h). */
 #include "base/bits.h"
 #include "cache/tune.h"
 #include "diag/report.h"
 #include "os/os.h"
-#include "profile/places.h"
 #include "profile/probes.h"
-#include "span/hardened.h"
-#include "span/shield.h"
+#include "profile/sites.h"
 
-enum { FRACTION_BITS = 24, UNIFORM_BITS = 53, DISCARD_FROM = 16 << 10, RESIDENT_LEAST = 512 << 10, RESIDENT_SHARE = 128 };
-
-static _Atomic size_t resident_places; /* bytes of free places of DISCARD_FROM and more that still have pages */
+enum { FRACTION_BITS = 24, UNIFORM_BITS = 53 };
 
 /* --- when ------------------------------------------------------------------------------------------------------------------- */
 
@@ -79,44 +72,67 @@ static uint32_t sampler_now_ms(void) { return (uint32_t)hak__os->now_ms(); }
 
 static void sampler_missed(void) { hak_fetch_add(&hak__profile.missed, 1, HAK_RELAXED); }
 
-static void begin_record(struct hak_profile_record *record, struct hak_profile_site *site, size_t n,
-                         const struct hak_sample_design *design)
+/* `site`: the one for which it counts; NULL: for none. */
+static void begin_record(struct hak_record *record, struct hak_profile_site *site, size_t n, const struct hak_sample_design *design)
 {
-    record->sample.design = design;
+    record->design = design;
     record->site = site;
     record->bytes = n;
     record->born_ms = sampler_now_ms();
-    hak__profile_site_add(site, n);
-    hak_fetch_add(&hak__profile.samples, 1, HAK_RELAXED);
+    if (site != NULL) {
+        hak__profile_site_add(site, n);
+        hak_fetch_add(&hak__profile.samples, 1, HAK_RELAXED);
+        HAK_PROBE3(sample_alloc, record->block, n, hak__profile_weight(site, n));
+    }
     /* release: pairs with the acquire of a thread that frees the block or walks all records. */
-    hak_store(&record->sample.state, HAK_SAMPLE_LIVE, HAK_RELEASE);
-    HAK_PROBE3(sample_alloc, record->sample.block, n, hak__profile_weight(site, n));
+    hak_store(&record->state, HAK_SAMPLE_LIVE, HAK_RELEASE);
 }
 
-static void end_record(const struct hak_profile_record *record)
+static void end_record(const struct hak_record *record)
 {
+    if (record->site == NULL)
+        return;
     hak__profile_site_remove(record->site, record->bytes, (uint32_t)(sampler_now_ms() - record->born_ms));
-    HAK_PROBE3(sample_free, record->sample.block, record->bytes, hak__profile_weight(record->site, record->bytes));
+    HAK_PROBE3(sample_free, record->block, record->bytes, hak__profile_weight(record->site, record->bytes));
 }
 
-/* Ends a claimed record of a block in the window. */
-static void outer_end(struct hak_record *sample, const char *function)
+static void guarded_end(struct hak_record *record, const char *function)
 {
-    struct hak_profile_record *record = (struct hak_profile_record *)sample;
-    (void)function;
-    hak__profile_outer_find((void *)sample->block, true);
     end_record(record);
-    hak__record_leave(sample);
-    hak__profile_outer_give(record);
+    hak__guarded_end(record, function);
 }
 
-static const struct hak_sample_design outer_design = { .end = outer_end };
-
-void hak__profile_forget(const void *block)
+static void slot_end(struct hak_record *record, const char *function)
 {
-    struct hak_profile_record *record = hak__profile_outer_find(block, true);
-    if (record != NULL && hak__record_claim(&record->sample))
-        outer_end(&record->sample, NULL);
+    end_record(record);
+    hak__slot_end(record, function);
+}
+
+static void in_place_end(struct hak_record *record, const char *function)
+{
+    end_record(record);
+    hak__in_place_end(record, function);
+}
+
+static const struct hak_sample_design with_guards = { .end = guarded_end, .lift = hak__guarded_lift, .tell = hak__guarded_tell };
+static const struct hak_sample_design in_slot = { .end = slot_end, .lift = hak__slot_lift };
+static const struct hak_sample_design in_place = { .end = in_place_end };
+
+void *hak__sample_take(size_t align, size_t n, bool guarded, bool counts, struct hak_samples *samples)
+{
+    const struct hak_sample_design *design = &with_guards;
+    struct hak_profile_site *site = counts ? hak__profile_site_here(n) : NULL;
+    struct hak_record *record = guarded ? hak__guarded_take(align, n, samples) : NULL;
+    if (record == NULL && site != NULL) {
+        record = hak__slot_take(align <= HAK_ALIGN ? hak__class_of(n) : hak__aligned_class(align, n), n, samples);
+        design = &in_slot;
+    }
+    if (counts && (site == NULL || record == NULL))
+        sampler_missed();
+    if (record == NULL)
+        return NULL;
+    begin_record(record, site, n, design);
+    return (void *)record->block;
 }
 
 void hak__profile_note(struct hak_heap *heap, void *block, size_t n, struct hak_samples *samples)
@@ -125,86 +141,16 @@ void hak__profile_note(struct hak_heap *heap, void *block, size_t n, struct hak_
         return;
     hak__profile_forget(block); /* in case a thread that counts for no profile freed the previous one */
     struct hak_profile_site *site = hak__profile_site_here(n);
-    struct hak_profile_record *record = site == NULL ? NULL : hak__profile_outer_take(block);
-    if (record == NULL) {
+    struct hak_record *record = site == NULL ? NULL : hak__in_place_take(block, samples);
+    if (record != NULL)
+        begin_record(record, site, n, &in_place);
+    else
         sampler_missed();
-        return;
-    }
-    hak__record_join(&record->sample, samples, 0);
-    begin_record(record, site, n, &outer_design);
 }
 
-/* --- blocks of the range ---------------------------------------------------------------------------------------------------------- */
-
-/* The program may have revoked access to the block's pages, also by calls that the library does not see: restores it before the
- * place is read, written or reused. A block without a whole page cannot have lost any. False: the system refuses. */
-static bool allow_place(const void *p, size_t size)
+void hak__profile_forget(const void *block)
 {
-    return hak__shield_lift_range(p, size) && (size < hak__page_size() || hak__os_commit((uintptr_t)p, size) == 0);
-}
-
-/* A free place may stay resident: discarding it interrupts every processor that runs the program, and its pages fault again. Of
- * the large ones a limited amount stays, and the rest is discarded. Returns the bytes that count against the limit. */
-static size_t empty_place(void *p, size_t size)
-{
-    size_t page = hak__page_size();
-    uintptr_t start = hak_align_up((uintptr_t)p, page), end = hak_align_down((uintptr_t)p + size, page);
-    bool large = size >= DISCARD_FROM && end > start;
-    size_t most = RESIDENT_LEAST + hak_counted(&hak__arena_published.mapped) / RESIDENT_SHARE;
-    if (large && hak_fetch_add(&resident_places, size, HAK_RELAXED) + size > most) {
-        hak_fetch_sub(&resident_places, size, HAK_RELAXED);
-        hak__os_discard(start, end - start);
-        return 0;
-    }
-    if (hak__hardened.on)
-        memset(p, 0, size);
-    return large ? size : 0;
-}
-
-/* Ends a claimed record. */
-static void place_end(struct hak_record *sample, const char *function)
-{
-    uint32_t class = 0;
-    void *p = (void *)sample->block;
-    struct hak_profile_record *record = hak__profile_record_at(p, &class);
-    (void)function;
-    end_record(record);
-    hak__record_leave(&record->sample);
-    if (!allow_place(p, hak__classes[class].size)) /* the place is lost */
-        return;
-    record->bytes = empty_place(p, hak__classes[class].size);
-    hak__profile_place_give(record, class);
-}
-
-static void place_lift(struct hak_record *sample)
-{
-    uint32_t class = 0;
-    hak__profile_record_at((void *)sample->block, &class);
-    allow_place((void *)sample->block, hak__classes[class].size);
-}
-
-static const struct hak_sample_design place_design = { .end = place_end, .lift = place_lift };
-
-void *hak__profile_take(uint32_t class, size_t n, struct hak_samples *samples)
-{
-    struct hak_profile_site *site = hak__profile_site_here(n);
-    struct hak_profile_record *record = site == NULL ? NULL : hak__profile_place_take(class);
-    bool joined = record != NULL && hak__record_join(&record->sample, samples, hak__hardened.on ? n : hak__classes[class].size);
-    if (record != NULL && !joined)
-        hak__profile_place_give(record, class);
-    if (!joined) {
-        sampler_missed();
-        return NULL;
-    }
-    if (record->bytes != 0)
-        hak_fetch_sub(&resident_places, record->bytes, HAK_RELAXED);
-    begin_record(record, site, n, &place_design);
-    return (void *)record->sample.block;
-}
-
-struct hak_record *hak__profile_record_of(const void *p)
-{
-    uint32_t class;
-    struct hak_profile_record *record = hak__profile_record_at(p, &class);
-    return record != NULL ? &record->sample : NULL;
+    struct hak_record *record = hak__in_place_find(block, true);
+    if (record != NULL && hak__record_claim(record))
+        in_place_end(record, NULL);
 }

@@ -9,37 +9,12 @@
 #include "profile/modules.h"
 #include "trace/unwind.h"
 
-enum { SITE_BUCKETS = 1 << 14, SITE_OWN_FRAMES = 12, AREA_STEP = 256 << 10 };
+enum { SITE_BUCKETS = 1 << 14, SITE_OWN_FRAMES = 12 };
 
-static struct hak_profile_area sites_area, sites_ghosts;
+static struct hak_area sites_area, sites_ghosts;
 static _Atomic(struct hak_profile_site *) *site_buckets;
 static _Atomic uint64_t live_weight, peak_weight, peak_epoch, peak_ms;
 static uintptr_t own_start, own_end; /* the library's code, if it is a module of its own */
-
-/* --- areas ------------------------------------------------------------------------------------------------------------------ */
-
-bool hak__profile_area_reach(struct hak_profile_area *area, size_t end)
-{
-    size_t done = hak_load(&area->committed, HAK_ACQUIRE); /* acquire: pairs with the release below; the pages are committed */
-    if (end <= done)
-        return true;
-    size_t goal = hak_min(hak_align_up(end, AREA_STEP), area->size);
-    if (end > area->size || hak__os_commit(area->start + done, goal - done) != 0)
-        return false;
-    while (done < goal && !hak_cas_weak(&area->committed, &done, goal, HAK_RELEASE, HAK_RELAXED))
-        continue; /* another thread has committed as much, or less: committing twice is harmless */
-    return true;
-}
-
-uintptr_t hak__profile_area_take(struct hak_profile_area *area, size_t bytes)
-{
-    size_t at = hak_load(&area->used, HAK_RELAXED);
-    do {
-        if (bytes > area->size - at)
-            return 0;
-    } while (!hak_cas_weak(&area->used, &at, at + bytes, HAK_RELAXED, HAK_RELAXED));
-    return hak__profile_area_reach(area, at + bytes) ? area->start + at : 0;
-}
 
 /* --- stacks ----------------------------------------------------------------------------------------------------------------- */
 
@@ -64,11 +39,11 @@ static void find_own_code(void)
 
 /* --- sites ------------------------------------------------------------------------------------------------------------------ */
 
-void hak__profile_sites_begin(struct hak_profile_area area, struct hak_profile_area ghosts)
+void hak__profile_sites_begin(struct hak_area area, struct hak_area ghosts)
 {
     sites_area = area;
     sites_ghosts = ghosts;
-    site_buckets = (void *)hak__profile_area_take(&sites_area, SITE_BUCKETS * sizeof *site_buckets);
+    site_buckets = (void *)hak__area_take(&sites_area, SITE_BUCKETS * sizeof *site_buckets);
     find_own_code();
 }
 
@@ -121,7 +96,7 @@ static struct hak_profile_site *new_site(const struct site_key *key)
     struct hak_profile_site *site;
     uint32_t known = hak__profile_modules_note(&sites_area, key->frames, key->count, modules);
     size_t frames_bytes = key->count * sizeof *key->frames, bytes = sizeof *site + frames_bytes + known * sizeof *modules;
-    site = (void *)hak__profile_area_take(&sites_area, hak_align_up(bytes, 16));
+    site = (void *)hak__area_take(&sites_area, hak_align_up(bytes, 16));
     if (site == NULL)
         return NULL;
     site->interval = key->interval;

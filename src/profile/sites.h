@@ -23,19 +23,8 @@ struct hak_profile_site {
     uintptr_t frames[];
 };
 
-/* Memory for tables: reserved addresses, committed with use. */
-struct hak_profile_area {
-    uintptr_t start;
-    size_t size;
-    _Atomic size_t used, committed;
-};
-
-/* The next `bytes` of the area, zeroed; 0 when it is full or the system refuses. */
-hak_cold uintptr_t hak__profile_area_take(struct hak_profile_area *area, size_t bytes);
-hak_cold bool hak__profile_area_reach(struct hak_profile_area *area, size_t end); /* commits up to there */
-
-/* Lays out the tables' areas; once. `ghosts` are addresses without memory (modules.h). */
-hak_cold void hak__profile_sites_begin(struct hak_profile_area area, struct hak_profile_area ghosts);
+/* Lays out the tables in the areas that sample/store.c has reserved; once. */
+hak_cold void hak__profile_sites_begin(struct hak_area area, struct hak_area ghosts);
 
 /* The site of the calling thread's stack for requests of n bytes; NULL if there is no room. */
 hak_cold struct hak_profile_site *hak__profile_site_here(size_t n);
@@ -59,3 +48,10 @@ hak_cold uint64_t hak__profile_peak_ms(void);
 
 /* Approximate bytes for which one sample of n stands. */
 hak_cold uint64_t hak__profile_weight(const struct hak_profile_site *site, uint64_t n);
+
+/* --- leaks (leaks.c) ------------------------------------------------------------------------------------------------------ */
+
+/* Counts, at its site, each live sample that no readable word points to: in the program's data, its stacks, its own mappings,
+ * and blocks that are reached or were never sampled. False: the system does not let the process read its memory. */
+hak_cold bool hak__leaks_search(void);
+hak_cold bool hak__leaks_were_searched(void);

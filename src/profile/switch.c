@@ -9,11 +9,10 @@
 #include "base/lock.h"
 #include "base/syscall.h"
 #include "diag/report.h"
+#include "harden/mode.h"
 #include "os/os.h"
-#include "profile/leaks.h"
-#include "profile/places.h"
+#include "profile/sites.h"
 #include "size/size.h"
-#include "span/hardened.h"
 
 struct hak_profile hak__profile;
 static _Atomic uint32_t profile_starting; /* one thread at a time lays the tables out */
@@ -78,7 +77,10 @@ static void profile_on_mapped(size_t mapped)
 
 static int profile_lay_out(void)
 {
-    int code = profile_laid_out ? 0 : hak__profile_places_begin();
+    struct hak_area sites = { .start = 0 }, ghosts = { .start = 0 };
+    int code = profile_laid_out ? 0 : hak__store_begin(&sites, &ghosts);
+    if (code == 0 && !profile_laid_out)
+        hak__profile_sites_begin(sites, ghosts);
     profile_laid_out = code == 0;
     return code != 0 ? code : hak__os_unprotect(&hak__bins, sizeof hak__bins);
 }

@@ -1,5 +1,5 @@
-/* What guarded samples (sample.h) and profile samples (profile/places.h) share: a record beside the block that names its owner. A
- * user heap's sample is in that heap's list, counts against its limit and in its figures, and ends or is merged with it.
+/* The record of a sampled block (sample.h): its state, its owner, and the site for which it counts in a profile. A user heap's
+ * sample is in that heap's list, counts against its limit and in its figures, and ends or is merged with it.
  *
  *   the state   meaning                                         leaves it
  *   UNUSED      never served                                    an allocation -> TAKEN
@@ -20,7 +20,8 @@ enum hak_sample_state { HAK_SAMPLE_UNUSED, HAK_SAMPLE_TAKEN, HAK_SAMPLE_LIVE, HA
 
 struct hak_record;
 
-/* What the samples of one design share: guarded ones, and profile samples in a place of the range or in the window. */
+/* What samples that lie alike share: guarded ones, those in a slot of a class, those in the window; and how each ends if it counts
+ * for a profile. */
 struct hak_sample_design {
     void (*end)(struct hak_record *record, const char *function); /* frees a claimed record's block */
     void (*lift)(struct hak_record *record); /* before a read: the program may have revoked access to the block's pages */
@@ -34,6 +35,14 @@ struct hak_record {
     _Atomic(struct hak_samples *) of; /* the user heap; NULL: malloc's */
     struct hak_record *next, *before;
     const struct hak_sample_design *design;
+
+    /* of a profile (profile/) */
+    struct hak_profile_site *site; /* NULL: counts for none */
+    uint64_t bytes; /* asked for; of a free slot: resident, and counted as such (store.c) */
+    uint32_t born_ms; /* modulo 2^32 */
+    uint32_t marked; /* reached by the leak search, ... */
+    struct hak_record *leak_next; /* ... and waiting to be searched */
+    _Atomic uint32_t free_next; /* of a free record: the next one's number plus one (store.c) */
 };
 
 /* A user heap's samples. */

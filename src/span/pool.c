@@ -10,8 +10,8 @@
 #include "arena/runs.h"
 #include "arena/window.h"
 #include "base/assert.h"
+#include "harden/mode.h"
 #include "os/os.h"
-#include "span/hardened.h"
 
 /* --- the slabs of a SuperSlab ---------------------------------------------------------------------------------------- */
 
@@ -316,10 +316,10 @@ static size_t search_word(enum which_supers which, size_t word, unsigned level, 
     return HAK_NO_RUN;
 }
 
-static size_t search_level(enum which_supers which, unsigned level, unsigned count, bool *fresh)
+static size_t search_level(enum which_supers which, unsigned level, unsigned count, size_t top, bool *fresh)
 {
     size_t found = HAK_NO_RUN;
-    for (size_t word = hak__part_next(0); word * 64 < hak__arena_top() && found == HAK_NO_RUN; word = hak__part_next(word + 1))
+    for (size_t word = hak__part_next(0, top); word * 64 < top && found == HAK_NO_RUN; word = hak__part_next(word + 1, top))
         found = search_word(which, word, level, count, fresh);
     return found;
 }
@@ -327,12 +327,12 @@ static size_t search_level(enum which_supers which, unsigned level, unsigned cou
 static size_t pool_search(enum which_supers which, unsigned count, bool *fresh)
 {
     unsigned level = hak__level_of(count);
-    size_t found = HAK_NO_RUN;
+    size_t found = HAK_NO_RUN, top = hak__arena_top();
     for (unsigned at = level; at < HAK_LEVELS && found == HAK_NO_RUN; at++)
-        found = search_level(which, at, count, fresh);
+        found = search_level(which, at, count, top, fresh);
     /* A run of 3 may also lie where the hints know only of one of 2: rare, so tried last. */
     if (found == HAK_NO_RUN && !hak_is_power_of_two(count))
-        found = search_level(which, level - 1, count, fresh);
+        found = search_level(which, level - 1, count, top, fresh);
     return found;
 }
 
@@ -377,7 +377,7 @@ size_t hak__pool_take(unsigned count, bool *fresh)
     hak_assert(count != 0 && count <= HAK_SPAN_SLABS_MAX, "a run of a span's length");
     bool tiers = hak__tiers_on();
     size_t found = pool_search(tiers ? HOT_ONES : ANY_TIER, count, fresh);
-    if (found == HAK_NO_RUN && tiers) {
+    if (found == HAK_NO_RUN && tiers && hak_load(&hak__tier_counts.draining, HAK_RELAXED) != 0) {
         found = pool_search(DRAINING_ONES, count, fresh);
         if (found != HAK_NO_RUN)
             hak__tier_drawn();
@@ -442,6 +442,17 @@ bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id)
     if (!is_assigned(super)) /* no longer assigned: its hints are due */
         pool_released(super, left);
     return empty;
+}
+
+void hak__pool_give_inherited(size_t slab, unsigned count)
+{
+    size_t super = slab / HAK_SUPER_SLABS;
+    bool clean = !hak__super_is_bare(super) && !hak__thp_must_stay(super)
+              && hak__arena_purge_range(hak__slab_start(slab), (size_t)count << HAK_SLAB_SHIFT);
+    if (!clean)
+        hak__pool_give(slab, count);
+    else
+        pool_released(super, hak__slabs_release_clean(&hak__supers[super], (unsigned)(slab % HAK_SUPER_SLABS), count));
 }
 
 void hak__pool_give_idle(size_t slab, unsigned count)

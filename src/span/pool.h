@@ -144,6 +144,10 @@ void hak__pool_give(size_t slab, unsigned count);
 /* Gives back a run; a SuperSlab assigned to the heap `id` stays open when it empties, and the result is true. */
 bool hak__pool_give_assigned(size_t slab, unsigned count, uint32_t id);
 
+/* The same in a forked child for a run whose pages are its parent's too: they go back to the system at once, because a use would
+ * copy them. */
+void hak__pool_give_inherited(size_t slab, unsigned count);
+
 /* The same for a run that has been idle: it does not count as activity in its SuperSlab. */
 void hak__pool_give_idle(size_t slab, unsigned count);
 

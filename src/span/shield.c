@@ -6,7 +6,7 @@
 #include "arena/window.h"
 #include "base/assert.h"
 #include "base/bits.h"
-#include "span/hardened.h"
+#include "harden/mode.h"
 
 enum { BESIDE_WORDS = 64 };
 
@@ -28,7 +28,8 @@ static bool shield_is_huge(size_t slab)
 /* The span of the block in a slab, NULL if there is none. */
 static struct hak_span *shield_span(size_t slab)
 {
-    return hak__owner_id(hak__owner_at(slab)) - 1 < HAK_HEAPS_MAX ? hak__span_around(slab) : NULL;
+    uint32_t word = hak__owner_at(slab);
+    return word == 0 || hak__owner_is_huge(word) ? NULL : hak__span_around(slab);
 }
 
 /* The first SuperSlab of the huge block that contains a slab. */

@@ -10,11 +10,12 @@ struct hak_span *hak__spans;
 uint64_t hak__freed_key;
 
 /* Writes the owner words of a span's slabs. */
-static void set_words(struct hak_span *span, uint32_t owner)
+static void set_words(struct hak_span *span, uint32_t owner, uint32_t generation)
 {
     size_t slab = hak__span_slab(span);
-    uint32_t own = (owner & HAK_SPAN_OWN) != 0 ? HAK_CLASS_OFFSET_OWN : 0, word = hak__owner_word(owner, span->class) | own;
-    uint32_t inner = span->blocks == 1 ? hak__owner_inner(owner) | own : word;
+    uint32_t own = (owner & HAK_SPAN_OWN) != 0 ? HAK_CLASS_OFFSET_OWN : 0, id = owner & ~HAK_SPAN_OWN;
+    uint32_t word = hak__owner_aged(own != 0 ? 0 : generation, id, span->class) | own;
+    uint32_t inner = span->blocks == 1 ? hak__owner_inner(id) | own : word;
     for (uint32_t i = span->slabs - 1u; i > 0; i--)
         hak__owner_set(slab + i, inner);
     /* Last: a thread that has read it may end a single-block span. release: pairs with the acquires in hak__heap_end_foreign and
@@ -55,7 +56,7 @@ void hak__span_map_places(struct hak_span *span)
 
 void hak__span_lose_keys(struct hak_span *span)
 {
-    if (span->keys == HAK_SPAN_HARDENED)
+    if (span->keys != HAK_SPAN_KEYS_WHOLE)
         return;
     span->keys = HAK_SPAN_KEYS_LOST;
     map_limit(span);
@@ -78,7 +79,7 @@ void hak__span_change_owner(struct hak_span *span, uint32_t owner)
 {
     hak_assert(owner != 0, "a span always has an owner");
     set_owner(span, owner);
-    set_words(span, owner);
+    set_words(span, owner, hak__owner_generation(hak__owner_at(hak__span_slab(span))));
 }
 
 struct hak_span *hak__span_around(size_t slab)
@@ -212,7 +213,7 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
         hak__spans[slab + i].account = NULL;
     }
     hak__span_map_places(span);
-    set_words(span, owner);
+    set_words(span, owner, hak_read_mostly(&hak__window.generation));
     return span;
 }
 
@@ -325,13 +326,27 @@ static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want, 
     return count;
 }
 
-/* Blocks that are taken get their keys back. Once no free block can lack its key, the start bound is set again. */
+static hak_cold void write_keys(const struct hak_span *span)
+{
+    size_t size = hak__classes[span->class].size;
+    for (uint32_t w = 0; w < span->words; w++)
+        for (uint64_t bits = span->free[w]; bits != 0; bits &= bits - 1)
+            hak__mark_freed(hak__span_start(span) + (w * 64 + hak_ctz64(bits)) * size);
+}
+
+/* Blocks that are taken get their keys back. Once no free block can lack its key, the start bound is set again. The pages of an
+ * inherited span that gives blocks will be written to anyway: all its free blocks get keys, and frees take the fast path again. */
 static hak_cold void settle_keys(struct hak_span *span, void *const *blocks, uint32_t count)
 {
+    bool inherited = hak__span_is_inherited(span);
     for (uint32_t i = 0; i < count; i++)
         hak__mark_freed(blocks[i]);
-    span->keys = span->free_count != 0 ? HAK_SPAN_KEYS_LOST : HAK_SPAN_KEYS_WHOLE;
+    if (inherited)
+        write_keys(span);
+    span->keys = span->free_count != 0 && !inherited ? HAK_SPAN_KEYS_LOST : HAK_SPAN_KEYS_WHOLE;
     map_limit(span);
+    if (inherited)
+        set_words(span, hak__owner_id(hak__owner_at(hak__span_slab(span))), hak_read_mostly(&hak__window.generation));
 }
 
 uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want)
@@ -428,19 +443,20 @@ static uint64_t handed_out(const struct hak_span *span, uint32_t w)
     return span->frontier > w * 64 ? hak_ones64(span->frontier - w * 64) : 0;
 }
 
-/* Marks the blocks whose bits are set in a word. Returns the number plus one of a block that is free already, or 0. Prefetches
- * their lines together, since another processor has them. */
-static uint32_t mark_freed(const struct hak_span *span, uint32_t w, uint64_t bits, hak_span_question *is_free)
+/* Marks the blocks whose bits are set in a word, unless the span is inherited. Returns the number plus one of a block that is free
+ * already, or 0. Prefetches their lines together, since another processor has them. */
+static uint32_t mark_freed(const struct hak_span *span, uint32_t w, uint64_t bits, bool spare, hak_span_question *is_free)
 {
     size_t size = hak__classes[span->class].size;
     char *start = hak__span_start(span) + w * 64 * size;
-    for (uint64_t rest = bits; rest != 0; rest &= rest - 1)
+    for (uint64_t rest = spare ? 0 : bits; rest != 0; rest &= rest - 1)
         hak__prefetch_mark(start + hak_ctz64(rest) * size);
     for (; bits != 0; bits &= bits - 1) {
         char *block = start + hak_ctz64(bits) * size;
         if (hak_unlikely(hak__looks_freed(block)) && is_free(span, block))
             return w * 64 + hak_ctz64(bits) + 1;
-        hak__mark_freed(block);
+        if (!spare)
+            hak__mark_freed(block);
     }
     return 0;
 }
@@ -449,6 +465,9 @@ uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_fr
 {
     uint32_t count = 0, twice;
     *fault = HAK_SPAN_OK;
+    bool spare = hak__span_is_inherited(span);
+    if (hak_unlikely(spare))
+        hak__span_lose_keys(span);
     for (uint32_t w = 0; w < span->words; w++) {
         if (hak_load(&span->remote[w], HAK_RELAXED) == 0)
             continue;
@@ -459,7 +478,7 @@ uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_fr
             *fault = never != 0 ? HAK_SPAN_NOT_A_BLOCK : HAK_SPAN_DOUBLE_FREE;
             *culprit = w * 64 + hak_ctz64(never != 0 ? never : wrong);
         } else if (HAK_PROTECT && hak_likely(span->keys != HAK_SPAN_HARDENED)
-                   && hak_unlikely((twice = mark_freed(span, w, bits, is_free)) != 0)) {
+                   && hak_unlikely((twice = mark_freed(span, w, bits, spare, is_free)) != 0)) {
             *fault = HAK_SPAN_DOUBLE_FREE;
             *culprit = twice - 1;
         }

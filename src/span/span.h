@@ -150,7 +150,7 @@ struct hak_span {
     uint32_t next_owned, prev_owned; /* in the list of all spans of a share (heap/state.h): slabs, plus one */
     void *account; /* of a share's span: not NULL if its frontier moves by more than a page,
                                                   * because slabs used before are resident; of a huge block: its
-                                                  * user heap (userheap/huge_blocks.c); of a slab without blocks:
+                                                  * user heap (userheap/userheap.c); of a slab without blocks:
                                                   * HAK_SPAN_DESTROYED if a user heap has been destroyed with it */
 };
 
@@ -202,7 +202,8 @@ void *hak__span_destroy(struct hak_span *span);
 /* Publishes in the map at which addresses the span's blocks begin; after its class or its slabs have changed. */
 void hak__span_map_places(struct hak_span *span);
 
-/* The keys of free blocks are lost with their pages: frees in this span are verified until all those blocks have been taken. */
+/* Free blocks may lack their keys, which were lost with their pages or never written (an inherited span): frees in this span are verified
+ * until all those blocks have been taken. */
 void hak__span_lose_keys(struct hak_span *span);
 
 /* Maps at least the first `end` bytes of a span in a bare SuperSlab; false: the system refuses. */
@@ -217,7 +218,14 @@ hak_cold void hak__span_shield(struct hak_span *span);
 /* No slab of the span is noted any more. No thread may be noting one: the span is ending, or its only block is being freed. */
 hak_cold void hak__span_unshield(struct hak_span *span);
 
-/* Gives the span to another heap; no thread may be working on it as the former owner. */
+/* Blocks of an inherited span (arena/owner.h) are freed without a key, which would copy their pages. When it next gives blocks, its
+ * free blocks get keys, and it becomes a span of the present generation. */
+hak_inline bool hak__span_is_inherited(const struct hak_span *span)
+{
+    return hak__owner_is_inherited(hak__owner_at(hak__span_slab(span)));
+}
+
+/* Gives the span to another heap; no thread may be working on it as the former owner. An inherited span stays so. */
 void hak__span_change_owner(struct hak_span *span, uint32_t owner);
 
 /* Takes up to `want` blocks: freed ones in address order, then fresh ones up to the end of the frontier's page. Stores them
@@ -245,7 +253,7 @@ enum hak_span_fault hak__span_give_owner(struct hak_span *span, void *const *blo
 /* From any thread: sets remote bits of one word. Returns those that were set before (double frees). */
 uint64_t hak__span_set_remote(struct hak_span *span, uint32_t word, uint64_t bits);
 
-/* Moves the remote bits to the free ones, marks their blocks as free, and returns their number. Misuse: a bit that was free already
+/* Moves the remote bits to the free ones, marks their blocks as free unless the span is inherited, and returns their number. Misuse: a bit that was free already
  * or belongs to a block never handed out; or a block that bears the mark and is free already according to `is_free`. *culprit is
  * then the block's index. */
 typedef bool hak_span_question(const struct hak_span *span, const void *block);

@@ -214,7 +214,8 @@ static void count_metadata_at(struct ledger_walk *walk, uintptr_t start, size_t 
 static void count_pieces(struct ledger_walk *walk)
 {
     size_t bytes = HAK_PART_SUPERS * HAK_SUPER_SPANS;
-    for (size_t region = hak__part_next(1); region * HAK_PART_SUPERS < hak__arena_top(); region = hak__part_next(region + 1))
+    size_t top = hak__arena_top();
+    for (size_t region = hak__part_next(1, top); region * HAK_PART_SUPERS < top; region = hak__part_next(region + 1, top))
         count_metadata_at(walk, hak__meta_start(HAK_META_SPANS) + region * bytes, bytes);
 }
 

@@ -7,12 +7,12 @@
 #include "arena/hugepages.h"
 #include "arena/meta.h"
 #include "cache/cache.h"
-#include "cache/quarantine.h"
 #include "diag/latency.h"
 #include "diag/options.h"
 #include "hakmem_live.h"
 #include "hakmem_stats.h"
 #include "harden/harden.h"
+#include "harden/quarantine.h"
 #include "harden/zero_size.h"
 #include "huge/huge.h"
 #include "os/os.h"
@@ -79,6 +79,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(class_size, AT(hak_class, size)) X(class_slabs, AT(hak_class, slabs)) X(class_blocks, AT(hak_class, blocks)) \
     X(slab_shift, HAK_SLAB_SHIFT) X(super_shift, HAK_SUPER_SHIFT) \
     X(class_offset_bits, HAK_CLASS_OFFSET_BITS) X(class_offset_unit, HAK_BIN_SIZE) X(huge_id, HAK_HEAP_ID_HUGE) \
+    X(heap_id_mask, HAK_HEAPS_MAX - 1)                  /* behind the class offset; above it, the generation of a forked child */ \
     X(super_stride, sizeof(struct hak_super)) X(super_kind, AT(hak_super, kind)) \
     X(super_slabs, AT(hak_super, slabs)) \
     X(map_stride, sizeof(struct hak_slab)) X(map_owner, AT(hak_slab, owner)) \
@@ -132,13 +133,13 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(seal_size, HAK_SEAL) X(seal_shift, HAK_SLACK_SHIFT) X(seal_checked, HAK_SLACK_CHECKED) \
     X(seal_huge, HAK_HUGE_SEAL) \
     X(sample_start, AT(hak_sample, start)) X(sample_bytes, AT(hak_sample, bytes)) \
-    X(sample_places, AT(hak_sample, places)) X(sample_step, HAK_GUARDED_STRIDE) \
+    X(sample_slots, AT(hak_sample, guarded)) X(sample_step, HAK_GUARDED_STRIDE) \
     X(sample_slack, HAK_SAMPLE_SLACK_BYTE) X(sample_slack_most, HAK_SAMPLE_SLACK_MOST) \
-    X(place_stride, sizeof(struct hak_sample_place)) X(place_state, AT(hak_sample_place, sample.state)) \
-    X(place_size, AT(hak_sample_place, sample.counted)) X(place_block, AT(hak_sample_place, sample.block)) \
-    X(place_pages, AT(hak_sample_place, pages)) X(place_page_bytes, AT(hak_sample_place, page_bytes)) \
-    X(place_allocated, AT(hak_sample_place, allocated)) X(place_freed, AT(hak_sample_place, freed)) \
-    X(place_live, HAK_SAMPLE_LIVE) X(place_freeing, HAK_SAMPLE_ENDING) X(place_is_freed, HAK_SAMPLE_FREE) \
+    X(slot_stride, sizeof(struct hak_guarded_slot)) X(slot_state, AT(hak_guarded_slot, record.state)) \
+    X(slot_size, AT(hak_guarded_slot, record.counted)) X(slot_block, AT(hak_guarded_slot, record.block)) \
+    X(slot_pages, AT(hak_guarded_slot, pages)) X(slot_page_bytes, AT(hak_guarded_slot, page_bytes)) \
+    X(slot_allocated, AT(hak_guarded_slot, allocated)) X(slot_freed, AT(hak_guarded_slot, freed)) \
+    X(slot_live, HAK_SAMPLE_LIVE) X(slot_freeing, HAK_SAMPLE_ENDING) X(slot_is_freed, HAK_SAMPLE_FREE) \
     X(event_thread, AT(hak_sample_event, thread)) X(event_frames, AT(hak_sample_event, frames)) \
     X(event_trace, AT(hak_sample_event, trace)) X(event_frames_most, HAK_SAMPLE_FRAMES) \
     X(zero_size_range, AT(hak_zero_size, range)) X(zero_size_in_use, AT(hak_zero_size, in_use)) \
@@ -150,8 +151,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(profile_request, AT(hak_profile, request)) X(profile_answered, AT(hak_profile, answered)) \
     X(profile_result, AT(hak_profile, result)) X(profile_signal, AT(hak_profile, signal)) \
     X(profile_interval, AT(hak_profile, interval)) X(profile_path, AT(hak_profile, path)) \
-    X(profile_path_size, HAK_PROFILE_PATH) X(profile_places, AT(hak_profile, places)) \
-    X(profile_places_bytes, AT(hak_profile, places_bytes)) X(profile_samples, AT(hak_profile, samples)) \
+    X(profile_path_size, HAK_PROFILE_PATH) X(profile_samples, AT(hak_profile, samples)) \
     X(profile_missed, AT(hak_profile, missed)) X(profile_start, HAK_PROFILE_START) \
     X(profile_stop, HAK_PROFILE_STOP) X(profile_dump, HAK_PROFILE_DUMP) \
     X(profile_malloc_counts, AT(hak_profile, malloc_counts)) X(profile_bins_exchanged, HAK_BINS_FOUND) \

@@ -10,9 +10,9 @@
 #include "base/bits.h"
 #include "base/syscall.h"
 #include "cache/cache.h"
-#include "cache/quarantine.h"
 #include "diag/latency.h"
 #include "diag/options.h"
+#include "harden/quarantine.h"
 #include "huge/huge.h"
 #include "os/os.h"
 #include "span/pool.h"
@@ -55,7 +55,7 @@ static void add_heap(struct hak_stats *out, struct hak_heap *heap)
     hak__quarantine_count(heap, waiting);
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         add_class(&out->classes[c], &heap->classes[c]);
-        out->classes[c].cached += hak__cache_blocks(heap, c) + waiting[c];
+        out->classes[c].cached += hak__cache_count(heap, c) + waiting[c];
     }
     add_outbox(out, heap);
 #define HAK_STATS_FIGURE(group, name, ...) out->group##_##name += HAK_FIGURE_##group##_##name;

@@ -8,13 +8,13 @@
  *   blocks    by a hash of the address: the ids of the two calls, and the bytes asked for. The first word mixes
  *             the others with the address, so an entry torn between two threads matches no block.
  *
- * Each heap has an allowance for unwinding: HAK_UNWINDS_MOST at first, and some more with every few calls (kinds/hardened.c). A
+ * Each heap has an allowance for unwinding: HAK_UNWINDS_MOST at first, and some more with every few calls (harden/kinds.c). A
  * call beyond it gets a stack of one address, as does every call on processors that unwind.h does not support. No function waits
  * or locks; signal handlers may call them too. */
 #pragma once
 
 #include "base/atomic.h"
-#include "cache/quarantine.h"
+#include "harden/quarantine.h"
 #include "trace/unwind.h"
 
 enum { TRACE_SETS = 2048, TRACE_WAYS = 4, TRACE_INDEX_BITS = 13, TRACE_BLOCKS_SHIFT = 16 };

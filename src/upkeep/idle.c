@@ -10,9 +10,9 @@
 #include "base/assert.h"
 #include "base/retain.h"
 #include "diag/options.h"
+#include "harden/spans.h"
 #include "heap/spans.h"
 #include "os/os.h"
-#include "span/hardened.h"
 
 enum { PURGES_PER_HOLD = 16, SPANS_PER_HOLD = 64, PAGES_OF_SPAN = HAK_SPAN_SLABS_MAX * HAK_SLAB_SIZE / 4096 };
 
@@ -143,8 +143,7 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
 static unsigned walk_slab(struct idle_walk *walk, size_t slab)
 {
     uint32_t word = hak__owner_at(slab), class = hak__owner_class(word);
-    bool small =
-        hak__owner_id(word) - 1 < HAK_HEAPS_MAX && class < HAK_CLASSES && (hak__classes[class].blocks > 1 || hak__hardened.on);
+    bool small = hak__owner_id(word) != 0 && class < HAK_CLASSES && (hak__classes[class].blocks > 1 || hak__hardened.on);
     if (!small || !enter_owner(walk, hak__owner_id(word)))
         return 1;
     struct hak_span *span = &hak__spans[slab];

@@ -1,5 +1,5 @@
 /* Default heaps: where a thread's plain requests go. While it is a user heap, the thread's bins are closed for
- * HAK_CLOSED_REDIRECTED, so every malloc takes its slow half, which asks that heap (alloc.c); the fast path is unchanged.
+ * HAK_CLOSED_REDIRECTED, so every malloc takes its slow half, which asks that heap (request.c); the fast path is unchanged.
  *
  * own.standards = threads' heaps with share.standard == own, plus 1 if new threads begin with it. A heap with any cannot end. */
 #include "cache/tune.h"

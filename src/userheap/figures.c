@@ -1,7 +1,7 @@
 /* A user heap's contents: sums over its shares, and a walk over its blocks. */
 #include "cache/cache.h"
-#include "cache/quarantine.h"
 #include "harden/harden.h"
+#include "harden/quarantine.h"
 #include "huge/huge.h"
 #include "userheap/userheap.h"
 
@@ -11,7 +11,7 @@ static void add_share(struct hak_heap_figures *out, struct hak_heap *share)
     hak__quarantine_count(share, waiting);
     for (uint32_t class = 0; class < HAK_CLASSES; class++) {
         const struct hak_heap_class *of = &share->classes[class];
-        uint64_t size = hak__classes[class].size, cached = hak__cache_blocks(share, class) + waiting[class];
+        uint64_t size = hak__classes[class].size, cached = hak__cache_count(share, class) + waiting[class];
         uint64_t out_of_spans = hak_counted(&of->refilled) - hak_counted(&of->drained) - hak_counted(&of->collected);
         uint64_t live = out_of_spans > cached ? out_of_spans - cached : 0;
         out->live_blocks += live;

@@ -7,12 +7,12 @@
 #include "cache/cache.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
-#include "cache/quarantine.h"
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "diag/report.h"
+#include "harden/quarantine.h"
+#include "harden/spans.h"
 #include "heap/spans.h"
-#include "span/hardened.h"
 #include "span/pool.h"
 #include "span/shield.h"
 #include "userheap/userheap.h"
@@ -108,7 +108,7 @@ static struct hak_heap *share_new(void)
     struct hak_heap *share = hak__heap_new();
     if (share == NULL || !hak__heap_try_lock(share, HAK_SWEEPER))
         return NULL;
-    share->tag = hak__owner_word(share->id, 0) | HAK_CLASS_OFFSET_OWN;
+    share->tag = hak__owner_aged(0, share->id, 0) | HAK_CLASS_OFFSET_OWN;
     hak__cache_open(share, hak__cache_mode());
     for (uint32_t class = 0; class < HAK_CLASSES; class++)
         share->classes[class].common_left = 0;
@@ -159,7 +159,6 @@ static void share_forget_bins(struct hak_heap *share)
     for (uint32_t class = 0; class < HAK_CLASSES; class++) {
         struct hak_heap_class *of = &share->classes[class];
         hak_owner_store(&hak__heap_bin(share, class)->top, of->bottom);
-        hak_slot_store(&of->marks, 0);
         share->foreign[class] = false;
     }
     share->large_cache.classes = 0;

@@ -4,7 +4,7 @@
 
 #include "hakmem_region.h"
 #include "heap/heap.h"
-#include "span/hardened.h"
+#include "harden/mode.h"
 #include "support/check.h"
 
 enum { LONG = 1500000 };

@@ -4,7 +4,7 @@
 
 #include "hakmem.h"
 #include "hakmem_stats.h"
-#include "span/hardened.h"
+#include "harden/mode.h"
 #include "support/check.h"
 
 enum { BLOCKS = 3000 };

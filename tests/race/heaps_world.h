@@ -106,7 +106,8 @@ static inline void sweep(uint32_t id)
 {
     if (!lock(id))
         return;
-    hak__heaps_sweep(heap(id), 0, UINT32_MAX);
+    uint32_t after = 0;
+    hak__heaps_sweep(heap(id), &after, UINT32_MAX);
     hak__heap_unlock(heap(id));
 }
 

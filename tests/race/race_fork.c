@@ -136,6 +136,7 @@ static void fork_now(void)
 /* --- forks in a handler ----------------------------------------------------------------------------------------------------- */
 
 struct hak_forked hak__forked;
+struct hak_wiped hak__wiped;
 uint32_t hak__fork_repairs(void) { return atomic_load_explicit(&repairs, HAK_RELAXED); }
 
 /* The child is put in order when the interrupted call comes to look, not before. */

@@ -9,7 +9,7 @@
 
 #include "arena/limit.h"
 #include "os/os.h"
-#include "span/hardened.h"
+#include "harden/spans.h"
 #include "upkeep/idle.h"
 
 enum { OFTEN_SINGLE = HAK_CLASS_81920 };

@@ -41,7 +41,7 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class, void **out, uint3
 }
 int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages) { return (void)address, (void)size, (void)pages, 1; }
 
-/* --- the threads: as malloc_slow.c, kinds/plain.c and upkeep/step.c do it ------------------------------------------------- */
+/* --- the threads: as malloc.c, kinds/plain.c and upkeep/step.c do it ------------------------------------------------- */
 
 static void *take(void)
 {

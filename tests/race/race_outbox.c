@@ -37,10 +37,11 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *p, uint32_t word, const 
     explore_violation("a span of many blocks is ended as one of a single block");
 }
 
-void hak__heap_sweep(struct hak_heap *heap)
+bool hak__heap_sweep(struct hak_heap *heap)
 {
     (void)heap;
     explore_violation("a small block is freed as one of the large pool");
+    return false;
 }
 
 /* What free does with another heap's block; where the owner would wait, the block's turn comes at the end. */

@@ -7,6 +7,7 @@
  *
  * Heaps 1 and 3 are threads', heap 2 is a share. */
 // test: check timeout=300
+#include <string.h>
 #include <errno.h>
 
 #include "heaps_world.h"
@@ -20,7 +21,6 @@
 #include "guard/check.h"
 #include "guard/exact.h"
 #include "heap/heap.h"
-#include "process/heap_slow.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
 #include "userheap/userheap.h"
@@ -145,6 +145,7 @@ void hak__closed_free(struct hak_heap *heap, uint32_t class, void *p, const char
 bool hak__start(void) { return true; }
 bool hak__thread_has_exited(void) { return false; }
 struct hak_heap *hak__request_heap_slow(void) { return NULL; }
+void hak__request_end(struct hak_heap *heap) { (void)heap; }
 void *hak__fail(int code) { return (void)code, NULL; }
 void *hak__no_memory(void) { return NULL; }
 _Atomic uint32_t hak__limit_notices;
@@ -152,6 +153,7 @@ void hak__profile_forget(const void *p) { (void)p; }
 bool hak__profile_answer(void) { return false; }
 struct hak_sample hak__sample;
 _Atomic bool hak__shields;
+bool hak__shield_covers_slow(const void *p) { return (void)p, false; }
 static bool has_none(const void *p) { return (void)p, false; }
 static bool has_any(const void *p) { return (void)p, true; }
 static void free_none(void *p, uint32_t word, const char *function) { (void)word, hak__misuse_invalid(function, p, NULL); }

@@ -16,7 +16,8 @@
 #include "arena/runs.h"
 #include "arena/window.h"
 #include "base/assert.h"
-#include "cache/quarantine.h"
+#include "harden/quarantine.h"
+#include "harden/spans.h"
 #include "diag/options.h"
 #include "diag/report.h"
 #include "os/os.h"
@@ -69,6 +70,7 @@ void world_reset(void)
     hak__window.map = map;
     hak__spans = spans;
     hak_owner_store(&hak__window.slabs, (size_t)WORLD_SUPERS * HAK_SUPER_SLABS);
+    hak__window_show();
     atomic_store(&free_supers, (1u << WORLD_SUPERS) - 1);
 }
 
@@ -135,7 +137,7 @@ static const struct hak_os world_os = { .now_ms = no_time };
 const struct hak_os *hak__os = &world_os;
 
 size_t hak__arena_top(void) { return WORLD_SUPERS; }
-size_t hak__part_next(size_t part) { return part; }   /* all of them are open */
+size_t hak__part_next(size_t part, size_t top) { return (void)top, part; }   /* all of them are open */
 size_t hak__super_before(size_t super) { return super > 0 ? super - 1 : HAK_NO_SUPER; }
 size_t hak__page_size(void) { return 4096; }
 __attribute__((weak)) _Atomic uint32_t hak__heap_last = WORLD_HEAPS;   /* heap/heap.c has it where linked */
@@ -176,6 +178,7 @@ __attribute__((weak)) void world_waits(void) {}
 /* Locks know the threads of a case by these numbers. No child is forked, but in the cases of forks. */
 uint32_t hak__lock_me(void) { return 1 + explore_thread(); }
 __attribute__((weak)) struct hak_forked hak__forked;
+__attribute__((weak)) struct hak_wiped hak__wiped;
 __attribute__((weak)) void hak__fork_found(void) {}
 __attribute__((weak)) uint32_t hak__fork_repairs(void) { return 0; }
 

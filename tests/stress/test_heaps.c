@@ -15,7 +15,7 @@
 
 #include "hakmem.h"
 #include "os/os.h"
-#include "span/hardened.h"
+#include "harden/mode.h"
 #include "support/stress.h"
 #include "upkeep/step.h"
 

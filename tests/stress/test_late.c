@@ -10,7 +10,7 @@
 // test: timeout=300
 #include <limits.h>
 
-#include "span/hardened.h"
+#include "harden/mode.h"
 #include "support/stress.h"
 
 enum { KEYS = 4, BLOCKS = 12, WINDOW_MAX = 256 };

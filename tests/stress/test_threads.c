@@ -13,7 +13,7 @@
  *   HAK_STRESS_WINDOW        8                      32          threads at once */
 // test: check timeout=600
 #include "os/os.h"
-#include "span/hardened.h"
+#include "harden/mode.h"
 #include "support/figures.h"
 #include "support/stress.h"
 #include "upkeep/step.h"

@@ -1,5 +1,5 @@
 /* Heaps without threads: tests of the layers from span/ up to cache/ make heaps themselves and call the layers as
- * malloc_slow.c and kinds/plain.c would. */
+ * malloc.c and kinds/plain.c would. */
 #ifndef HAK_TESTS_SUPPORT_HEAPS_H
 #define HAK_TESTS_SUPPORT_HEAPS_H
 
@@ -7,7 +7,7 @@
 #include "cache/cache.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
-#include "cache/quarantine.h"
+#include "harden/quarantine.h"
 #include "cache/tune.h"
 #include "heap/spans.h"
 #include "support/check.h"

@@ -122,7 +122,9 @@ FRESH_TEST(queued_on_the_former_owner)
     hak__outbox_flush(other, "free");
     atomic_store(&span->owner, heap->id);
     expect_ptr(atomic_load(&ended->pending), span);
-    hak__heaps_sweep(other, 0, UINT32_MAX);
+    uint32_t after = 0;
+    expect(hak__heaps_sweep(other, &after, UINT32_MAX));
+    expect(!hak__heaps_sweep(other, &after, UINT32_MAX));
     hak__heap_collect(heap);
     expect_eq(hak_counted(&heap->classes[CLASS_1024].collected), 1);
     expect(hak__heap_is_valid(heap) && hak__heap_is_valid(ended));

@@ -465,7 +465,8 @@ FRESH_TEST(busy_heaps_are_left_alone)
     expect_eq(spans_of(idle, CLASS_1024), HAK_SUPER_SLABS);
     hak__heap_unlock(idle);
     expect_eq(atomic_load(&idle->lock), HAK_LOCK_FREE);
-    hak__heaps_sweep(heap, 0, UINT32_MAX);
+    uint32_t after = 0;
+    expect(hak__heaps_sweep(heap, &after, UINT32_MAX));
     expect_op(spans_of(idle, CLASS_1024), <=, 1);
 }
 
@@ -491,14 +492,17 @@ FRESH_TEST(heaps_are_swept_in_turn)
     for (unsigned i = 0; i < 150; i++)
         publish(blocks[i]);
     expect_eq(unswept(), 150);
-    uint32_t last = hak__heaps_sweep(heap, heap->id, 64);
+    uint32_t last = heap->id;
+    expect(hak__heaps_sweep(heap, &last, 64));
     expect_eq(last, heap->id + 64);
     expect_eq(unswept(), 150 - 64);
-    last = hak__heaps_sweep(heap, last, 64);
+    expect(hak__heaps_sweep(heap, &last, 64));
     expect_eq(unswept(), 150 - 128);
-    expect_op(hak__heaps_sweep(heap, last, 64), <, last);   /* round, and at itself */
+    uint32_t second = last;
+    expect(hak__heaps_sweep(heap, &last, 64));
+    expect_op(last, <, second);   /* round, and at itself */
     expect_eq(unswept(), 0);
-    expect_eq(hak__heaps_sweep(heap, last, UINT32_MAX), last);
+    expect(!hak__heaps_sweep(heap, &second, UINT32_MAX));
     for (unsigned i = 0; i < 150; i++)
         expect(hak__heap_is_valid(many[i]));
 }

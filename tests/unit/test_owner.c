@@ -14,7 +14,6 @@ static void words_come_apart(void **state)
             expect_eq(hak__owner_id(word), id);
             expect_eq(hak__owner_class(word), class);
             expect(hak__owner_has_class(word) && !hak__owner_is_inner(word) && !hak__owner_is_own(word));
-            expect_eq(word, hak__owner_tagged(tag, class));
             expect_eq(word ^ tag, class * HAK_BIN_SIZE);
             expect_ptr(hak__owner_sizes(word), &hak__classes[class]);
             expect(hak__owner_is_own(word | HAK_CLASS_OFFSET_OWN) && hak__owner_class(word | HAK_CLASS_OFFSET_OWN) == class);
@@ -22,8 +21,24 @@ static void words_come_apart(void **state)
         expect(hak__owner_is_inner(hak__owner_inner(id)) && !hak__owner_has_class(hak__owner_inner(id)));
         expect_op(hak__owner_word(id + 1, 0) ^ tag, >=, HAK_CLASS_OFFSET_LIMIT);
     }
-    expect_eq(hak__owner_id(hak__owner_huge()), HAK_HEAP_ID_HUGE);
+    expect(hak__owner_is_huge(hak__owner_huge()) && !hak__owner_is_huge(hak__owner_word(HAK_HEAPS_MAX - 1, 0)));
     expect(!hak__owner_has_class(hak__owner_huge()) && !hak__owner_is_inner(hak__owner_huge()));
+}
+
+static void generations_are_told_apart(void **state)
+{
+    (void)state;
+    uint32_t before = hak__owner_word(5, 2), share = hak__owner_aged(0, 6, 2) | HAK_CLASS_OFFSET_OWN;
+    for (uint32_t i = 1; i < HAK_GENERATIONS; i++) {
+        hak__window.generation = i << HAK_GENERATION_SHIFT;
+        uint32_t now = hak__owner_word(5, 2), tag = hak__owner_word(5, 0);
+        expect(hak__owner_id(now) == 5 && hak__owner_class(now) == 2 && !hak__owner_is_huge(now));
+        expect_op(now ^ tag, <, HAK_CLASS_OFFSET_LIMIT);
+        expect_op(before ^ tag, >=, HAK_CLASS_OFFSET_LIMIT);
+        expect(hak__owner_is_inherited(before) && !hak__owner_is_inherited(now) && !hak__owner_is_inherited(share));
+        expect_eq(hak__owner_generation(now), hak__window.generation);
+    }
+    hak__window.generation = 0;
 }
 
 FRESH_TEST(an_address_has_its_slabs_word)
@@ -48,6 +63,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_come_apart),
+        cmocka_unit_test(generations_are_told_apart),
         cmocka_unit_test(an_address_has_its_slabs_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,7 +85,7 @@ FRESH_TEST(what_an_alignment_skips_stays_closed)
     expect(hak__part_is_open(0) && hak__part_is_open(part));
     for (size_t i = 1; i < part; i++)
         expect(!hak__part_is_open(i));
-    expect_eq(hak__part_next(1), part);
+    expect_eq(hak__part_next(1, hak__arena_top()), part);
     expect_eq(part_free(1), UINT64_MAX);
     size_t seen = walk_up(&opened);
     expect_op(seen, <=, 2 * EACH);
@@ -137,7 +137,7 @@ FRESH_TEST(an_opening_that_is_refused_leaves_no_trace)
     size_t top = hak__arena_top();
     fake.limit = fake.mapped + HAK_SUPER_SIZE / 2;
     expect_eq(take(1, 16 * FAR), HAK_NO_SUPER);
-    expect_eq(hak__part_next(1), hak__part_is_open(1) ? 1 : hak__part_next(hak__arena_top() / EACH + 1));
+    expect_eq(hak__part_next(1, hak__arena_top()), hak__part_is_open(1) ? 1 : hak__part_next(hak__arena_top() / EACH + 1, hak__arena_top()));
     fake.limit = SIZE_MAX;
     size_t far = take(1, 16 * FAR);
     expect(far != HAK_NO_SUPER && far > top);

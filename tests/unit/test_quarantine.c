@@ -1,6 +1,6 @@
-/* cache/quarantine.h: what a forked child finds where another thread was taking a block out at the moment of the fork. The block
+/* harden/quarantine.h: what a forked child finds where another thread was taking a block out at the moment of the fork. The block
  * has left its place, and the queue has not gone on. override.test_hardened has the rest, by its effects. */
-#include "cache/quarantine.h"
+#include "harden/quarantine.h"
 
 #include "support/heaps.h"
 

@@ -5,7 +5,7 @@
 #include "arena/runs.h"
 #include "diag/options.h"
 #include "huge/huge.h"
-#include "span/hardened.h"
+#include "harden/mode.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
 

@@ -1,5 +1,5 @@
-/* sample/sample.h: with N = 1 every request is a sample while there are places and the rate allows it; blocks are zero, aligned as asked, of just
- * the size asked for; what is freed is inaccessible, places are bounded and used again; the share of refilled blocks that
+/* sample/sample.h: with N = 1 every request is a sample while there are slots and the rate allows it; blocks are zero, aligned as asked, of just
+ * the size asked for; what is freed is inaccessible, slots are bounded and used again; the share of refilled blocks that
  * are samples is 1/N; a system that refuses memory costs samples and nothing else; faults elsewhere reach the program's own
  * handler; and no other memory is lost by it all. */
 #include "sample/sample.h"
@@ -8,13 +8,14 @@
 #include "base/bits.h"
 #include "hakmem.h"
 #include "support/fake_os.h"
-#include "span/hardened.h"
+#include "harden/mode.h"
 #include "support/heaps.h"
 #include "process/thread.h"
+#include "profile/sites.h"
 
 enum { SLOTS = 64, MANY = 200000, BURST = 64, A_SAMPLE_MS = 1000 / SLOTS + 1 };
 
-/* The clock goes on by so much with each look at it: by default far enough for the rate of SLOTS places to refuse nothing. */
+/* The clock goes on by so much with each look at it: by default far enough for the rate of SLOTS slots to refuse nothing. */
 static uint64_t clock_ms = 1000000, clock_step_ms = A_SAMPLE_MS;
 
 static uint64_t stepping_clock(void) { return clock_ms += clock_step_ms; }
@@ -28,7 +29,7 @@ static void begin(const char *options)
     hak__os = &system;
     expect(hak_malloc(1) != NULL);
     hak__options_read_from(options, NULL);
-    hak__sample_begin();
+    hak__guarded_begin();
 }
 
 static uint64_t allocated(void) { return hak_load(&hak__sample.allocated, HAK_RELAXED); }
@@ -37,7 +38,7 @@ FRESH_TEST(exact_sizes_and_alignments)
 {
     (void)argument;
     begin("sample_guards:1,sample_slots:4096");
-    for (size_t n = 17; n <= HAK_MID_MAX; n += 1 + n / 5) {   /* begin has left unmarked blocks of 16 bytes */
+    for (size_t n = 17; n <= HAK_MID_MAX; n += 1 + n / 5) {   /* begin has left blocks of 16 bytes */
         char *p = hak_malloc(n), *q = hak_calloc(1, n), *r = hak_malloc(n);
         expect(hak__sample_has(p) && hak__sample_has(q) && (uintptr_t)p % HAK_ALIGN == 0);
         expect_eq(hak_usable_size(p), n);
@@ -104,7 +105,7 @@ FRESH_TEST(samples_of_user_heaps)
     expect(hak_check_heap());
 }
 
-FRESH_TEST(places_are_bounded)
+FRESH_TEST(slots_are_bounded)
 {
     static void *blocks[3 * SLOTS];
     (void)argument;
@@ -125,8 +126,8 @@ FRESH_TEST(places_are_bounded)
     }
 }
 
-/* A place that was freed lately is not the next one to serve. */
-FRESH_TEST(freed_places_rest)
+/* A slot that was freed lately is not the next one to serve. */
+FRESH_TEST(freed_slots_rest)
 {
     uintptr_t last[SLOTS] = { 0 };
     unsigned soon = 0;
@@ -134,11 +135,11 @@ FRESH_TEST(freed_places_rest)
     begin("sample_guards:1,sample_slots:64");
     for (unsigned i = 0; i < 50 * SLOTS; i++) {
         void *p = hak_malloc(64);
-        uintptr_t place = (uintptr_t)(struct hak_sample_place *)hak__sample_record_of(p);
+        uintptr_t slot = (uintptr_t)hak__sample_record_of(p);
         expect(hak__sample_has(p));
         for (unsigned k = 0; k < 8; k++)
-            soon += last[(i + SLOTS - 1 - k) % SLOTS] == place;
-        last[i % SLOTS] = place;
+            soon += last[(i + SLOTS - 1 - k) % SLOTS] == slot;
+        last[i % SLOTS] = slot;
         hak_free(p);
     }
     expect_op(soon, <, 50 * SLOTS / 50);   /* evenly at random it would be an eighth */
@@ -170,7 +171,7 @@ static uint64_t sampled_after(uint64_t ms)
     return allocated() - before;
 }
 
-/* As many per second as there are places, after the first 64. */
+/* As many per second as there are slots, after the first 64. */
 static void expect_rate(const char *options, unsigned slots)
 {
     clock_step_ms = 0;
@@ -183,7 +184,7 @@ static void expect_rate(const char *options, unsigned slots)
 }
 
 FRESH_TEST(rate_is_limited) { (void)argument, expect_rate("sample_guards:1,sample_slots:500", 500); }
-FRESH_TEST(rate_follows_the_places) { (void)argument, expect_rate("sample_guards:1,sample_slots:100", 100); }
+FRESH_TEST(rate_follows_the_slots) { (void)argument, expect_rate("sample_guards:1,sample_slots:100", 100); }
 
 /* No memory for samples, or foreign memory in their range: ordinary blocks serve. */
 FRESH_TEST(refusals_cost_samples)
@@ -217,10 +218,8 @@ FRESH_TEST(frees_that_cannot_unmap)
     expect_op(allocated(), >, before);
 }
 
-/* --- marks ------------------------------------------------------------------------------------------------------------ */
-
-/* Marks in stacks that grow, drain, are flushed and looked at: no block is lost or served twice. */
-FRESH_TEST(marks_keep_the_books)
+/* Bins that refills leave short for samples grow, drain, are flushed and looked at: no block is lost or served twice. */
+FRESH_TEST(short_refills_keep_the_books)
 {
     static void *blocks[4096];
     struct rng rng = { 5 };
@@ -325,7 +324,7 @@ FRESH_TEST(other_faults_are_passed_on)
     expect(hak_malloc(1) != NULL);
     signal(SIGSEGV, own_handler);
     hak__options_read_from("sample_guards:1", NULL);
-    hak__sample_begin();
+    hak__guarded_begin();
     for (unsigned i = 0; i < 5; i++)
         if (sigsetjmp(back, 1) == 0)
             sink = *(volatile char *)(uintptr_t)64;
@@ -351,23 +350,54 @@ FRESH_TEST(hardened_heaps_align)
     hak_heap_destroy(heap);
 }
 
+/* A request that both ask for gets guard pages and counts; one for which there are none still counts. */
+FRESH_TEST(one_block_serves_both)
+{
+    static void *blocks[2 * SLOTS];
+    unsigned with = 0, without = 0;
+    (void)argument;
+    begin("sample_guards:1,sample_slots:64");
+    hak__profile_begin();
+    expect_eq(hak_profile_start(1), 0);
+    uint64_t before = hak_load(&hak__profile.samples, HAK_RELAXED), guards = allocated();
+    for (unsigned i = 0; i < 2 * SLOTS; i++) {
+        blocks[i] = i % 2 == 0 ? hak_malloc(300) : hak_aligned_alloc(4096, 300);
+        const struct hak_record *record = hak__sample_record_of(blocks[i]);
+        expect(record->site != NULL && record->bytes == 300 && hak_load(&record->state, HAK_RELAXED) == HAK_SAMPLE_LIVE);
+        expect_eq((uintptr_t)blocks[i] % (i % 2 == 0 ? HAK_ALIGN : 4096), 0);
+        with += hak__guarded_has(blocks[i]);
+        without += hak__slots_have(blocks[i]);
+    }
+    expect_eq(hak_load(&hak__profile.samples, HAK_RELAXED) - before, 2 * SLOTS);
+    expect_eq(allocated() - guards, with);
+    expect(with != 0 && without != 0);
+    struct hak_profile_site *site = hak__sample_record_of(blocks[0])->site;
+    uint64_t freed = hak_load(&site->freed, HAK_RELAXED);
+    hak_free(blocks[0]);
+    expect_eq(hak_load(&site->freed, HAK_RELAXED), freed + 1);
+    hak_profile_stop();
+    hak_free(blocks[1]);   /* counted while the profile ran */
+    expect(hak_check_heap());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_sizes_and_alignments),
         cmocka_unit_test(samples_of_user_heaps),
-        cmocka_unit_test(places_are_bounded),
-        cmocka_unit_test(freed_places_rest),
+        cmocka_unit_test(slots_are_bounded),
+        cmocka_unit_test(freed_slots_rest),
         cmocka_unit_test(one_in_n),
         cmocka_unit_test(rate_is_limited),
-        cmocka_unit_test(rate_follows_the_places),
+        cmocka_unit_test(rate_follows_the_slots),
         cmocka_unit_test(refusals_cost_samples),
         cmocka_unit_test(frees_that_cannot_unmap),
-        cmocka_unit_test(marks_keep_the_books),
+        cmocka_unit_test(short_refills_keep_the_books),
         cmocka_unit_test(reports_say_what_it_was),
         cmocka_unit_test(slack_is_checked),
         cmocka_unit_test(other_faults_are_passed_on),
         cmocka_unit_test(hardened_heaps_align),
+        cmocka_unit_test(one_block_serves_both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -364,6 +364,46 @@ static void remote_faults_are_found(void **state)
     expect_eq(culprit, 100);
 }
 
+/* --- inherited spans ------------------------------------------------------------------------------------------------- */
+
+static bool is_unwritten(const void *block) { return *(const uint64_t *)block == 0x1234; }
+
+/* A fork later: no block that is freed is written to, by its owner or by another thread, until the span gives blocks again; then
+ * all free ones have their keys, and it is of the present generation. */
+static void inherited_blocks_are_not_written(void **state)
+{
+    void *out[100];
+    enum hak_span_fault fault;
+    uint32_t culprit = 0, word, given;
+    (void)state;
+    hak__freed_key = 0xabcd;
+    struct hak_span *span = create(0);
+    expect_eq(take(span, out, 100), 100);
+    for (uint32_t i = 0; i < 100; i++)
+        *(uint64_t *)block_at(span, i) = 0x1234;
+    word = hak__owner_at(SLAB);
+    hak__window.generation += 1u << HAK_GENERATION_SHIFT;
+    expect(hak__span_is_inherited(span));
+    hak__span_lose_keys(span);
+    give(span, block_at(span, 3));
+    hak__span_set_remote(span, 1, 1ull << (70 - 64));
+    expect_eq(hak__span_collect_owner(span, is_not_free, &fault, &culprit), 1);
+    expect_eq(fault, HAK_SPAN_OK);
+    expect(is_unwritten(block_at(span, 3)) && is_unwritten(block_at(span, 70)));
+    void *twice = block_at(span, 70);
+    expect_eq(hak__span_give_owner(span, &twice, 1, &given), HAK_SPAN_DOUBLE_FREE);
+    expect(hak__start_bound_is_lost(hak__start_bound(&hak__window.map[SLAB])));
+    hak__span_change_owner(span, OWNER + 1);
+    expect(hak__span_is_inherited(span) && hak__owner_id(hak__owner_at(SLAB)) == OWNER + 1);
+    expect_eq(take(span, out, 1), 1);
+    expect_ptr(out[0], block_at(span, 3));
+    expect(hak__looks_freed(out[0]) && hak__looks_freed(block_at(span, 70)) && is_unwritten(block_at(span, 4)));
+    expect(!hak__span_is_inherited(span) && hak__owner_at(SLAB) != word);
+    expect(hak__begins_block(&hak__window.map[SLAB], &hak__classes[0], block_at(span, 4)));
+    hak__window.generation = 0;
+    hak__freed_key = 0;
+}
+
 /* --- random operations ------------------------------------------------------------------------------------------------ */
 
 enum fate { NEVER, OUTSIDE, FREE, REMOTE };
@@ -492,6 +532,7 @@ int main(void)
         cmocka_unit_test(index_of_addresses),
         cmocka_unit_test(collected_once),
         cmocka_unit_test(remote_faults_are_found),
+        cmocka_unit_test(inherited_blocks_are_not_written),
         cmocka_unit_test(random_operations),
         cmocka_unit_test(same_steps_for_every_word),
     };

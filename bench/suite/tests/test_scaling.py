@@ -189,6 +189,8 @@ def test_tables_go_between_the_markers(tmp_path: Path) -> None:
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "\nold\n" not in text
     assert "### Throughput by threads" in text and "### Shared words" in text
+    medians = (tmp_path / "docs" / "scaling" / "throughput.csv").read_text().splitlines()
+    assert medians[0].startswith("pattern,allocator,") and len(medians) > 1
     kept.head.plan.quick = True
     with pytest.raises(LabError, match="quick"):
         scaling.publish_file(kept, tmp_path)

@@ -429,6 +429,8 @@ def test_publish_replaces_only_what_is_between_the_markers(tmp_path: Path, resul
         assert f"(benchmarks/{name})" in text
         drawn = ElementTree.parse(tmp_path / "docs" / "benchmarks" / name).getroot()
         assert drawn.tag.endswith("svg") and len(drawn) > 8
+    medians = (tmp_path / "docs" / "benchmarks" / "time.csv").read_text()
+    assert medians == "benchmark,hakmem,system,fast\na,500 ms,1 s,900 ms\n"
     again = text
     publish.publish(kept, tmp_path)
     assert (tmp_path / "docs" / "benchmarks.md").read_text() == again

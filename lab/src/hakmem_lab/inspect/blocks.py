@@ -254,7 +254,7 @@ class Blocks:
             hardened=self.hardened.on and doubted == n["keys_hardened"],
             free=self._bits(free, blocks),
             remote=self._bits(remote, blocks),
-            heap=word >> n["class_offset_bits"],
+            heap=word >> n["class_offset_bits"] & n["heap_id_mask"],
         )
 
     def _bits(self, at: int, blocks: int) -> int:

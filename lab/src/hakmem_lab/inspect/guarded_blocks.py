@@ -127,7 +127,7 @@ class Guarded:
         n, root = self.number, allocator.root
         self.start = self.memory.word(root["sample"] + n["sample_start"])
         self.bytes = self.memory.word(root["sample"] + n["sample_bytes"])
-        self.places = self.memory.word(root["sample"] + n["sample_places"])
+        self.slots = self.memory.word(root["sample"] + n["sample_slots"])
         self.nothing = self.memory.word(root["zero_size"] + n["zero_size_range"])
         self.in_use = self.memory.word(root["zero_size"] + n["zero_size_in_use"])
         self.ever_used = self.memory.word(root["zero_size"] + n["zero_size_ever_used"])
@@ -144,14 +144,14 @@ class Guarded:
 
     def _sampled(self, address: int) -> AddressRange:
         n = self.number
-        place = (address - self.start) // n["sample_step"]
-        start = self.start + place * n["sample_step"]
-        row = self.memory.read(self.places + place * n["place_stride"], n["place_stride"])
-        state, size = (struct.unpack_from("=I", row, n["place_" + name])[0] for name in ("state", "size"))
+        slot = (address - self.start) // n["sample_step"]
+        start = self.start + slot * n["sample_step"]
+        row = self.memory.read(self.slots + slot * n["slot_stride"], n["slot_stride"])
+        state, size = (struct.unpack_from("=I", row, n["slot_" + name])[0] for name in ("state", "size"))
         block, pages, page_bytes = (
-            struct.unpack_from("=Q", row, n["place_" + name])[0] for name in ("block", "pages", "page_bytes")
+            struct.unpack_from("=Q", row, n["slot_" + name])[0] for name in ("block", "pages", "page_bytes")
         )
-        known = block != 0 and state in (n["place_live"], n["place_freeing"], n["place_is_freed"])
+        known = block != 0 and state in (n["slot_live"], n["slot_freeing"], n["slot_is_freed"])
         if not known:
             return AddressRange(start, start + n["sample_step"], "sample_range")
         if address < pages:
@@ -171,7 +171,7 @@ class Guarded:
 
     def _sampled_block(self, row: bytes, block: int, size: int, state: int) -> AddressRange:
         n = self.number
-        live = state == n["place_live"]
+        live = state == n["slot_live"]
         area = AddressRange(block, block + size, "live" if live else "freed", kind="sampled", size=size, asked=size)
         area = area.noting(*self._event(row, "allocated"))
         if not live:
@@ -180,7 +180,7 @@ class Guarded:
 
     def _slack(self, row: bytes, block: int, size: int) -> str:
         n = self.number
-        pages, page_bytes = (struct.unpack_from("=Q", row, n["place_" + name])[0] for name in ("pages", "page_bytes"))
+        pages, page_bytes = (struct.unpack_from("=Q", row, n["slot_" + name])[0] for name in ("pages", "page_bytes"))
         most, byte = n["sample_slack_most"], bytes([n["sample_slack"]])
         before, behind = min(block - pages, most), min(pages + page_bytes - block - size, most)
         sides = (("before it", block - before, before), ("past its end", block + size, behind))
@@ -194,7 +194,7 @@ class Guarded:
 
     def _event(self, row: bytes, name: str) -> list[str]:
         n = self.number
-        at = n["place_" + name]
+        at = n["slot_" + name]
         thread, frames = (struct.unpack_from("=I", row, at + n["event_" + each])[0] for each in ("thread", "frames"))
         if thread == 0:
             return []

@@ -1,24 +1,22 @@
-/* Blocks of hardened spans, and malloc in a hardened process (harden/harden.h). As in any process, nearly all calls pop from or
+/* The kinds hardened, sealed and zero_size: blocks of hardened spans, with malloc in a hardened process; huge blocks; blocks of no
+ * bytes. As in any process, nearly all calls pop from or
  * push to a bin of the thread without the heap lock; but the bin is the one behind the closed bin, and a pushed block has waited
- * in quarantine. Called by malloc_slow.c, calloc.c and aligned.c. */
+ * in quarantine. Called by malloc.c, calloc.c and aligned.c. */
 #include <errno.h>
 
 #include "base/assert.h"
 #include "base/bits.h"
 #include "base/forked.h"
-#include "cache/quarantine.h"
 #include "diag/latency.h"
 #include "diag/report.h"
-#include "guard/check.h"
 #include "harden/harden.h"
+#include "harden/quarantine.h"
 #include "harden/zero_size.h"
+#include "huge/huge.h"
 #include "kinds/kind.h"
-#include "process/alloc.h"
-#include "process/heap_slow.h"
 #include "process/request.h"
 #include "process/thread.h"
 #include "profile/profile.h"
-#include "sample/sample.h"
 #include "span/shield.h"
 #include "trace/trace.h"
 #include "upkeep/polling.h"
@@ -64,13 +62,11 @@ static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32
         hak__trace_allocated(block, id, n);
         return block;
     }
-    if (hak_unlikely(hak__sample_on()) && align <= HAK_ALIGN && (block = hak__sample_malloc(hak__heap_current(), n)) != NULL)
-        return block;
     uint32_t class = hak__harden_class(align, n);
     if (class >= HAK_CLASSES)
         return huge_hardened(hak_max(align, HAK_SUPER_SIZE), n, zero, id);
     struct hak_uheap *standard = align > HAK_ALIGN ? hak__request_standard() : NULL;
-    block = standard != NULL ? hak__uheap_alloc_aligned(standard, class, n, "aligned_alloc") : hak__alloc_timed(class, n);
+    block = standard != NULL ? hak__uheap_alloc_class(standard, class, n, "aligned_alloc") : hak__alloc_class(class, n);
     if (hak_likely(block != NULL))
         hak__trace_allocated(block, id, n);
     return block;
@@ -115,11 +111,10 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
     if (hak_likely(heap != NULL)) {
         hak__harden_free(heap, p, word, "free");
         hak__heap_unlock(heap);
-        hak__upkeep_poll(heap);
     } else {
         hak__free_late(p, word, "free");
     }
-    hak__check_poll();
+    hak__request_end(heap);
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }
@@ -191,4 +186,102 @@ const struct hak_kind hak__kind_hardened = {
     .live = hardened_live,
     .describe = hak__block_describe,
     .around = hak__block_start,
+};
+
+/* --- huge blocks, which end with a seal or directly at their guard --------------------------------------------------------- */
+
+static hak_cold void sealed_free(void *p, uint32_t word, const char *function)
+{
+    int saved = errno;
+    (void)word;
+    hak_assert(hak__hardened.on, "no other process has seals");
+    hak__fork_check();
+    if (hak__shield_lift(p) && hak__harden_huge_size(p, function) != 0)
+        hak__freed_hardened(p);
+    hak__huge_free_slow(p, function);
+    errno = saved;
+}
+
+static hak_cold size_t sealed_usable(const void *p, const char *function)
+{
+    hak__kind_huge.usable(p, function);
+    return hak__harden_huge_size(p, function);
+}
+
+static hak_cold void sealed_check_size(const void *p, size_t align, size_t n, const char *function)
+{
+    size_t have = hak__huge_usable(p);
+    bool exact = have != 0 && hak__hardened.canary && hak__start_bound(&hak__window.map[hak__slab_of(p)]) != HAK_HUGE_UNSEALED;
+    (void)align;
+    if (exact)
+        have = hak__harden_huge_size(p, function);
+    if (have != 0 && (n > have || (exact && n != have)))
+        hak__misuse_size(function, p, n, have);
+}
+
+/* Reseals the block after a failure that leaves it unchanged. */
+static hak_cold void *sealed_resize(void *p, size_t have, size_t n, enum hak_resize how)
+{
+    hak_assert(have <= hak__huge_usable(p) && how <= HAK_RESIZE_ROOMY, "the bytes asked for");
+    bool much_wasted = n <= HAK_LARGE_MAX && n < have / 2;
+    if ((much_wasted && how == HAK_RESIZE_FITTING) || n > PTRDIFF_MAX - HAK_SUPER_SIZE)
+        return NULL;
+    if ((n > have || how == HAK_RESIZE_ROOMY) && hak__harden_huge_fit(p, have, n)) /* into the room from an earlier step */
+        return p;
+    bool sealed = hak__harden_huge_unseal(p, have);
+    void *q = hak__huge_change(p, have, hak__harden_huge_room(n));
+    if (q != NULL || sealed)
+        hak__harden_huge_seal(q != NULL ? q : p, q != NULL ? n : have);
+    return q;
+}
+
+const struct hak_kind hak__kind_sealed = {
+    .free = sealed_free,
+    .usable = sealed_usable,
+    .check_size = sealed_check_size,
+    .resize = sealed_resize,
+    .resize_align = HAK_SUPER_SIZE,
+    .lift = hak__block_lift,
+    .heap = hak__uheap_of,
+    .live = hak__huge_live,
+    .describe = hak__huge_describe,
+    .around = hak__huge_around,
+};
+
+/* --- blocks of no bytes ------------------------------------------------------------------------------------------------------ */
+
+static hak_cold bool zero_size_has(const void *p) { return hak__zero_size_has(p); }
+
+static hak_cold void zero_size_free(void *p, uint32_t word, const char *function)
+{
+    (void)word;
+    hak__zero_size_free(p, function);
+    hak__freed_hardened(p);
+}
+
+static hak_cold size_t zero_size_usable(const void *p, const char *function)
+{
+    hak__zero_size_check(p, function);
+    return 0;
+}
+
+static hak_cold void zero_size_check_size(const void *p, size_t align, size_t n, const char *function)
+{
+    (void)align;
+    if (n != 0)
+        hak__misuse_size(function, p, n, 0);
+}
+
+static hak_cold void zero_size_describe(uintptr_t address, char *text, size_t size)
+{
+    (void)address;
+    hak__format(text, size, "in the range of blocks of no bytes, which nothing may read or write");
+}
+
+const struct hak_kind hak__kind_zero_size = {
+    .has = zero_size_has,
+    .free = zero_size_free,
+    .usable = zero_size_usable,
+    .check_size = zero_size_check_size,
+    .describe = zero_size_describe,
 };

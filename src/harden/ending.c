@@ -1,6 +1,14 @@
-/* Works in two passes: the first collects suspects, under each heap's lock for a span at a time; the second rechecks them
+/* Hardened mode's check of the heap when the program exits: the bytes behind blocks never freed, freed blocks never reused, and
+ * every invariant (guard/check.h).
+ *
+ * It reports no false findings. A thread announces the block that it is sealing or clearing (harden/quarantine.h), and a suspect
+ * must stay wrong for a while. The check skips locked heaps, and data that a forked child has from threads missing there. Huge
+ * blocks may be unmapped meanwhile, so it checks them only in single-threaded processes. It ends after ENDING_MS in any case,
+ * and waits for no lock.
+ *
+ * It works in two passes: the first collects suspects, under each heap's lock for a span at a time; the second rechecks them
  * repeatedly. */
-#include "guard/ending.h"
+#include "harden/harden.h"
 
 #include <stdlib.h>
 
@@ -10,7 +18,6 @@
 #include "cache/cache.h"
 #include "diag/report.h"
 #include "guard/check.h"
-#include "harden/harden.h"
 #include "huge/huge.h"
 #include "os/os.h"
 #include "trace/trace.h"
@@ -91,7 +98,7 @@ static const struct hak_span *enter_span(size_t slab, struct hak_heap **heap)
 static enum hak_wrong look_at_huge(size_t super)
 {
     size_t bytes = hak_load(&hak__supers[super].huge_bytes, HAK_RELAXED);
-    bool huge = hak__owner_id(hak__owner_at(super * HAK_SUPER_SLABS)) == HAK_HEAP_ID_HUGE;
+    bool huge = hak__owner_is_huge(hak__owner_at(super * HAK_SUPER_SLABS));
     return huge && bytes != 0 ? hak__harden_huge_wrong(hak__super_start(super), bytes) : HAK_WRONG_NOTHING;
 }
 

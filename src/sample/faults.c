@@ -1,5 +1,5 @@
-/* Reports about sampled blocks, and the fault handler of their range. The code runs in signal handlers, on the program's
- * alternative stack if there is one (about 6 KiB): it reads the places, calls write(2), readlink(2) and the loader's list of
+/* Reports about guarded samples, and the fault handler of their range. The code runs in signal handlers, on the program's
+ * alternative stack if there is one (about 6 KiB): it reads the slots, calls write(2), readlink(2) and the loader's list of
  * modules, and allocates nothing.
  *
  * A reported fault repeats under the former disposition, so a core dump or the program's own handler sees it as without
@@ -20,16 +20,16 @@ static void say_event(const char *what, const struct hak_sample_event *event)
     hak__frames_say(what, event->thread, event->trace, event->frames);
 }
 
-void hak__sample_tell(const struct hak_record *record)
+void hak__guarded_tell(const struct hak_record *record)
 {
-    const struct hak_sample_place *place = (const struct hak_sample_place *)record;
+    const struct hak_guarded_slot *slot = (const struct hak_guarded_slot *)record;
     uint32_t state = hak_load(&record->state, HAK_ACQUIRE);
     if (record->block == 0 || state < HAK_SAMPLE_LIVE || state == HAK_SAMPLE_HOLE)
         return;
     hak__warn("  sampled block of %u bytes at %p", (uint64_t)record->counted, (void *)record->block);
-    say_event("allocated", &place->allocated);
-    if (place->freed.thread != 0)
-        say_event("freed", &place->freed);
+    say_event("allocated", &slot->allocated);
+    if (slot->freed.thread != 0)
+        say_event("freed", &slot->freed);
 }
 
 /* --- faults ------------------------------------------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static void report_fault(uintptr_t address, const void *context)
     }
     hak__warn("%s: %s at %p: %s", fault_kind(record, address), access_of(context), (void *)address, text);
     hak__frames_say_signal("accessed", context);
-    hak__sample_tell(record);
+    hak__guarded_tell(record);
 }
 
 /* Passes the signal to the former disposition: resends a signal that was sent; a fault recurs by itself. */
@@ -87,7 +87,7 @@ static void pass_on(int number, siginfo_t *info, void *context)
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
-    if (info->si_code > 0 && info->si_code != SI_KERNEL && hak__sample_has(info->si_addr)) {
+    if (info->si_code > 0 && info->si_code != SI_KERNEL && hak__guarded_has(info->si_addr)) {
         report_fault((uintptr_t)info->si_addr, context);
         sigaction(number, &former_fault, NULL);
     } else {
@@ -96,7 +96,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
     errno = saved;
 }
 
-void hak__sample_handle_faults(void)
+void hak__guarded_handle_faults(void)
 {
     struct sigaction ours;
     sigaction(SIGSEGV, NULL, &former_fault);

@@ -1,22 +1,16 @@
 /* Requests to user heaps, served from the thread's share. After waiting for a share's lock the thread checks it again: the heap
  * may have ended. */
-#include "process/heap_slow.h"
 
 #include <errno.h>
 
-#include "arena/limit.h"
 #include "base/assert.h"
 #include "cache/cache.h"
 #include "cache/large_cache.h"
-#include "guard/check.h"
 #include "guard/exact.h"
 #include "harden/harden.h"
-#include "kinds/kind.h"
 #include "process/request.h"
 #include "process/start.h"
 #include "process/thread.h"
-#include "profile/profile.h"
-#include "sample/sample.h"
 #include "span/shield.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
@@ -38,8 +32,7 @@ static void *share_take(struct hak_heap *share, uint32_t class, size_t n)
     return block;
 }
 
-/* `due`, if not NULL: set to true, and no block returned, if the request is due for sampling. */
-static void *take_attached(struct hak_heap *mine, struct hak_uheap *own, uint32_t class, size_t n, bool *due, const char *function)
+static void *take_attached(struct hak_heap *mine, struct hak_uheap *own, uint32_t class, size_t n, const char *function)
 {
     struct hak_heap *share;
     do {
@@ -48,22 +41,10 @@ static void *take_attached(struct hak_heap *mine, struct hak_uheap *own, uint32_
             return NULL;
     } while (hak_unlikely(!hak__heap_lock(share))); /* a forked child had to abandon it */
     bool still = hak_peek(&share->own) == own;
-    if (hak_unlikely(due != NULL) && still)
-        *due = hak__sample_due(share, class);
-    void *block = still && (due == NULL || !*due) ? share_take(share, class, n) : NULL;
+    void *block = still ? share_take(share, class, n) : NULL;
     hak__heap_unlock(share);
     if (!still)
         hak__uheap_misuse(own, function);
-    return block;
-}
-
-/* For a process that samples blocks for guards. */
-static hak_cold void *take_sampling(struct hak_heap *mine, struct hak_uheap *own, uint32_t class, size_t n, const char *function)
-{
-    bool due = false;
-    void *block = take_attached(mine, own, class, n, &due, function);
-    if (due && (block = hak__sample_take(n, &own->samples)) == NULL)
-        block = take_attached(mine, own, class, n, NULL, function);
     return block;
 }
 
@@ -80,14 +61,6 @@ static hak_cold void *take_borrowed(struct hak_uheap *own, uint32_t class, size_
     }
     hak__uheap_let(own, share);
     return block;
-}
-
-static void *take_of(struct hak_heap *mine, struct hak_uheap *own, uint32_t class, size_t n, bool sample, const char *function)
-{
-    if (hak_unlikely(mine == NULL))
-        return take_borrowed(own, class, n, function);
-    return hak_unlikely(hak__sample_on()) && sample ? take_sampling(mine, own, class, n, function)
-                                                    : take_attached(mine, own, class, n, NULL, function);
 }
 
 /* Returns whether to retry. If the account still counts `refused` refusals, the system refused: frees memory once. Otherwise the
@@ -109,7 +82,7 @@ static hak_cold bool own_relieve(struct hak_uheap *own, struct hak_heap *mine, u
                           want, own->argument);
 }
 
-hak_inline void *own_alloc(struct hak_uheap *own, uint32_t class, size_t n, bool sample, const char *function)
+void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, const char *function)
 {
     int saved = errno;
     struct hak_heap *mine;
@@ -120,26 +93,13 @@ hak_inline void *own_alloc(struct hak_uheap *own, uint32_t class, size_t n, bool
     do {
         mine = hak__request_heap(); /* the callback may have forked, and the child abandoned it */
         refused = hak_load(&own->account.refused, HAK_RELAXED);
-        block = take_of(mine, own, class, n, sample, function);
+        block = hak_likely(mine != NULL) ? take_attached(mine, own, class, n, function) : take_borrowed(own, class, n, function);
     } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, hak__classes[class].size, tries++));
-    if (hak_likely(mine != NULL))
-        hak__upkeep_poll(mine);
-    hak__limit_deliver();
-    hak__check_poll();
+    hak__request_end(mine);
     if (hak_unlikely(block == NULL))
         return hak__no_memory();
     errno = saved;
     return block;
-}
-
-void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, const char *function)
-{
-    return own_alloc(own, class, n, true, function);
-}
-
-void *hak__uheap_alloc_aligned(struct hak_uheap *own, uint32_t class, size_t n, const char *function)
-{
-    return own_alloc(own, class, n, false, function);
 }
 
 void *hak__uheap_alloc_huge(struct hak_uheap *own, size_t n, size_t align, bool *zero, const char *function)
@@ -163,8 +123,7 @@ static void *request_hardened(struct hak_uheap *own, size_t align, size_t n, boo
     uint32_t class = hak__harden_class(align, n);
     *zero = hak__hardened.zero;
     if (class < HAK_CLASSES)
-        return align > HAK_ALIGN ? hak__uheap_alloc_aligned(own, class, n, function)
-                                 : hak__uheap_alloc_class(own, class, n, function);
+        return hak__uheap_alloc_class(own, class, n, function);
     if (n > PTRDIFF_MAX - HAK_SUPER_SIZE)
         return hak__no_memory();
     void *block = hak__uheap_alloc_huge(own, hak__harden_huge_room(n), hak_max(align, HAK_SUPER_SIZE), zero, function);
@@ -194,7 +153,7 @@ void *hak__uheap_request(struct hak_uheap *own, size_t align, size_t n, bool *ze
         class = hak__aligned_class(align, n);
     else if (n <= HAK_LARGE_MAX)
         class = hak__class_of(n);
-    if (hak_likely(!hak__profile_counts()))
+    if (hak_likely(!hak_load(&hak__hardened.open, HAK_RELAXED)))
         return request_plain(own, align, n, class, zero, function);
     void *block = class <= HAK_CLASS_MID_LAST ? hak__request_sample(own, align, n) : NULL;
     if (block != NULL)

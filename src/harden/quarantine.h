@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "cache/cache.h"
-#include "span/hardened.h"
+#include "harden/mode.h"
 
 enum { HAK_QUARANTINE_MIXED = 128, HAK_QUARANTINE_QUEUE = 512, HAK_QUARANTINE_LEAST = 4 };
 

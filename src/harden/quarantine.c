@@ -1,5 +1,5 @@
 /* The rare halves of quarantine.h. */
-#include "cache/quarantine.h"
+#include "harden/quarantine.h"
 
 #include "arena/meta.h"
 #include "base/assert.h"

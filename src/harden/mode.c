@@ -1,0 +1,53 @@
+/* See mode.h. */
+#include "harden/mode.h"
+
+#include "diag/options.h"
+#include "diag/report.h"
+#include "os/os.h"
+
+struct hak_hardened hak__hardened = { .open = true };
+
+static bool hardened_is_wanted(void) { return hak__option(HAK_OPTION_harden) != 0; }
+
+/* If the guard page takes the end of the only block, the block is shorter; otherwise there may be one block less. */
+static void lay_out_class(struct hak_hardened *to, uint32_t index)
+{
+    const struct hak_class *class = &hak__classes[index];
+    size_t whole = (size_t) class->slabs << HAK_SLAB_SHIFT, guard = to->guards ? hak__page_size() : 0;
+    size_t fits = (whole - guard) / class->size, blocks = fits < class->blocks ? fits : class->blocks;
+    to->blocks[index] = (uint16_t)(blocks == 0 ? 1 : blocks);
+    to->room[index] = (uint32_t)(blocks == 0 ? class->size - guard : class->size);
+    to->bound[index] = to->blocks[index] * hak__class_excess(class);
+}
+
+void hak__hardened_begin(void)
+{
+    struct hak_hardened *to = &hak__hardened;
+    if (to->on)
+        return;
+    if (!HAK_PROTECT && hardened_is_wanted())
+        hak__warn("this build does not check frees and has no hardened mode: harden is ignored");
+    hak_store(&to->open, HAK_PROTECT && hardened_is_wanted(), HAK_RELAXED);
+    if (!HAK_PROTECT || !hardened_is_wanted())
+        return;
+    unsigned parts = hak__option_harden_parts(hak__option(HAK_OPTION_harden));
+    to->canary = (parts & HAK_HARDEN_canary) != 0;
+    to->zero = (parts & HAK_HARDEN_zero) != 0;
+    to->random = (parts & HAK_HARDEN_random) != 0;
+    to->regions = (parts & HAK_HARDEN_regions) != 0;
+    to->zero_size = (parts & HAK_HARDEN_zero_size) != 0;
+    to->guards = (parts & HAK_HARDEN_guards) != 0 && hak__page_size() < HAK_SLAB_SIZE;
+    to->quarantine = hak__option(HAK_OPTION_harden_quarantine);
+    for (unsigned i = 0; i < 3; i++)
+        to->keys[i] = hak__os->random();
+    to->keys[1] |= 1;
+    to->fill = hak__os->random() | 0x0101010101010101ull;
+    to->never_key = hak__freed_key ^ 2;
+    for (uint32_t index = 0; index < HAK_CLASSES; index++)
+        lay_out_class(to, index);
+    to->quick = hak__option(HAK_OPTION_sample_guards) == 0 && hak__option(HAK_OPTION_stats) != HAK_STATS_EXACT;
+    hak__window.exact_sizes = true;
+    hak_owner_store(&hak__window.sized_slabs, 0);
+    hak__window_show();
+    to->on = true;
+}
