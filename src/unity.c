@@ -42,3 +42,4 @@
 #include "entry/aligned_realloc.c"
 #include "entry/api.c"
 #include "entry/override.c"
+#include "entry/override_glibc.c"
