@@ -1,6 +1,7 @@
 # libhakmem.so and libhakmem.a: two translation units, compiled once, linked twice; what only the former has; libhakmem-region beside
 # both; and their installation.
 include(CMakePackageConfigHelpers)
+include(CheckLinkerFlag)
 
 # What runs rarely is compiled for size.
 set_source_files_properties("${PROJECT_SOURCE_DIR}/src/unity_rare.c" PROPERTIES COMPILE_OPTIONS -Os)
@@ -20,7 +21,8 @@ function(hakmem_add_unit target protect interpose)
   set_target_properties(${target} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
   target_compile_options(${target} PRIVATE
     ${HAKMEM_OPTIMIZE} -fPIC -fvisibility=hidden -ftls-model=initial-exec)
-  hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fno-semantic-interposition -fcf-protection=none)
+  hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fno-semantic-interposition -fcf-protection=none
+    -mbranch-protection=standard)
 endfunction()
 
 # hakmem_add_beside(<target> <shared> <source>...): what libhakmem.so or libhakmem.a has by itself. dlopen's last call must be a
@@ -32,7 +34,7 @@ function(hakmem_add_beside target shared)
   set_target_properties(${target} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
   target_compile_options(${target} PRIVATE
     ${HAKMEM_OPTIMIZE} -O2 -foptimize-sibling-calls -fPIC -fvisibility=hidden -ftls-model=initial-exec)
-  hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fcf-protection=none)
+  hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fcf-protection=none -mbranch-protection=standard)
 endfunction()
 file(GLOB hakmem_interposed CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/interpose/*.c")
 hakmem_add_beside(hakmem_interposed 1 ${hakmem_interposed})
@@ -43,6 +45,7 @@ hakmem_add_beside(hakmem_archive_only 0 "${PROJECT_SOURCE_DIR}/src/entry/cxx_lin
 separate_arguments(hakmem_linker_flags UNIX_COMMAND "${CMAKE_SHARED_LINKER_FLAGS}")
 execute_process(COMMAND "${CMAKE_C_COMPILER}" ${hakmem_linker_flags} -Wl,--version
                 OUTPUT_VARIABLE hakmem_linker ERROR_QUIET)
+check_linker_flag(C "LINKER:-z,noseparate-code" HAKMEM_HAS_noseparate_code)   # zig's knows it not
 set(hakmem_layout "${CMAKE_CURRENT_LIST_DIR}/layout.ld")
 set(hakmem_symbols "${CMAKE_CURRENT_LIST_DIR}/symbols.map")
 
@@ -52,8 +55,8 @@ function(hakmem_add_shared target unit interpose)
               $<$<STREQUAL:${interpose},all>:$<TARGET_OBJECTS:hakmem_interposed>>)
   target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS})
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
-  target_link_options(${target} PRIVATE "LINKER:-z,noseparate-code"
-    "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
+  target_link_options(${target} PRIVATE "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined"
+    "$<$<BOOL:${HAKMEM_HAS_noseparate_code}>:LINKER:-z,noseparate-code>")
   target_link_options(${target} PRIVATE "LINKER:--version-script,${hakmem_symbols}")
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${hakmem_symbols}")
   if(hakmem_linker MATCHES "GNU ld")
