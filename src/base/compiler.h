@@ -5,13 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whether the C library is glibc: its headers, <stdint.h> too, say so. */
-#if defined(__GLIBC__)
-#define HAK_GLIBC 1
-#else
-#define HAK_GLIBC 0
-#endif
-
 #define hak_likely(x) __builtin_expect(!!(x), 1)
 #define hak_unlikely(x) __builtin_expect(!!(x), 0)
 #define hak_noinline __attribute__((noinline))
