@@ -18,6 +18,7 @@ import unittest
 from pathlib import Path
 
 import allocators
+from memory import memory
 import report
 import run
 from cases import CASES
@@ -29,6 +30,46 @@ PROGRAMS = sorted({case.program for case in CASES})
 def execute(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(BUILD / command[0]), *command[1:]], capture_output=True, timeout=60,
                           text=True, check=False)
+
+
+class Memory(unittest.TestCase):
+    """The programs of docs/memory.md, and what memory.py makes of their lines."""
+
+    def test_rows(self) -> None:
+        for row in memory.ROWS:
+            words = row.quick.split()
+            if not (BUILD / words[0]).is_file():
+                continue
+            with self.subTest(row=row.name):
+                done = execute(*words)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                figures = memory.parse(done.stdout)
+                self.assertLessEqual(set(row.shown), set(figures), done.stdout)
+
+    def test_drift_says_what_is_live(self) -> None:
+        environment = {**os.environ, "LD_PRELOAD": str(BUILD / "count_live.so")}
+        done = subprocess.run([str(BUILD / "drift"), "2", "2", "7"], env=environment, capture_output=True, text=True, check=True)
+        exactly = int(re.findall(r"^exactly_live=(\d+)$", done.stdout, re.MULTILINE)[0])
+        self.assertEqual(memory.parse(done.stdout.replace("exactly_live", "#"))["live_kib"], exactly // 1024)
+        alike = execute("drift", "2", "2", "7").stdout
+        self.assertEqual(re.findall(r"check=\w+", done.stdout), re.findall(r"check=\w+", alike))
+        self.assertNotEqual(re.findall(r"check=\w+", alike), re.findall(r"check=\w+", execute("drift", "2", "2", "8").stdout))
+
+    def test_page(self) -> None:
+        results = {"back_calls": {"hakmem": [{"back_ms": 100.0, "kept_mib": 1.5}], "system": [{"back_ms": 200.0, "kept_mib": 3.0}]},
+                   "drift": {"hakmem": [{"end_ratio": 1.25, "slope": -0.5}]}}
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "docs").mkdir()
+            (Path(folder) / memory.PAGE).write_text(f"# M\n\n{memory.BEGIN}\nold\n{memory.END}\nend\n", encoding="utf-8")
+            body = memory.page(results, {"hakmem": memory.curve("hour=1 ratio=1.0\nhour=2 ratio=2.0\nhour=30 ratio=3.0\n")},
+                               ["fact"], Path(folder))
+            memory.publish(body, Path(folder))
+            text = (Path(folder) / memory.PAGE).read_text(encoding="utf-8")
+            self.assertNotIn("old", text)
+            self.assertIn("| hakmem | 100 | 1.5 |", text)
+            self.assertIn("| hakmem | 1.25 | -0.5 | - | - |", text)
+            self.assertTrue((Path(folder) / memory.CHARTS / "drift.svg").is_file())
+            self.assertIn("0.50", (Path(folder) / memory.CHARTS / "back_calls.svg").read_text(encoding="utf-8"))
 
 
 class Programs(unittest.TestCase):

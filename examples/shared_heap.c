@@ -1,6 +1,6 @@
 /* Two processes with one heap in shared memory: workers build lists of words in it, the first process reads and frees them.
  *
- *   cc -O2 -D_GNU_SOURCE -Iinclude examples/shared_heap.c -lhakmem -o shared_heap
+ *   cc -O2 -D_GNU_SOURCE -Iinclude examples/shared_heap.c -lhakmem-region -lhakmem -o shared_heap
  *   shared_heap [WORKERS]
  *
  * Each process maps the region wherever the system wants it, so all that they tell one another is offsets from its start. The last
@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <hakmem.h>
+#include <hakmem_region.h>
 
 enum { REGION_BYTES = 16 << 20, WORDS = 10000, WORKERS_MOST = 16 };
 

@@ -139,20 +139,12 @@ struct hak_heap_options {
     void *argument;             /* of the pressure callback */
     uint32_t purge;             /* enum hak_heap_purge */
     uint32_t flags;             /* HAK_HEAP_... */
-    void *region;               /* where the heap lives, instead of memory from the system; NULL: none */
+    void *region;               /* where the heap lives, instead of memory from the system; NULL: none (hakmem_region.h) */
     size_t region_size;         /* at least 64 KiB; a shared one begins at a multiple of 4 KiB */
 };
 
 /* Makes an empty heap; until its first block it takes only its handle. NULL with errno: ENOMEM, EINVAL, ENOTSUP. */
 hak_heap_t *hak_heap_new(const struct hak_heap_options *options);
-
-/* A heap in a region lies there as a whole, the handle too: it takes no memory from the system. The region's previous contents are
- * lost. A full region is ENOMEM. A shared one has no callback, and no blocks aligned to more than 4 KiB.
- *
- * hak_heap_attach gives the heap that another process made in a shared region. NULL with errno EINVAL: there is none. A process that
- * attached or made a heap detaches it before it unmaps the region; other processes and the blocks are not affected. */
-hak_heap_t *hak_heap_attach(void *region, size_t size);
-void hak_heap_detach(hak_heap_t *heap);
 
 /* Ends the heap and all its blocks, in time proportional to its slabs, not its blocks. A later free of such a block is misuse and
  * reported until the address is used again. No other thread may be in a call with the heap or one of its blocks; frees of other heaps'

@@ -111,7 +111,7 @@ public:
         if (handle_ == nullptr)
             detail::fail<std::bad_alloc>();
     }
-    // In the caller's memory; with HAK_HEAP_SHARED for several processes, which attach it by hak_heap_attach.
+    // In the caller's memory, by libhakmem-region (hakmem_region.h); with HAK_HEAP_SHARED for several processes.
     static heap in_region(void *region, std::size_t size, const char *name = nullptr, std::uint32_t flags = 0)
     {
         return heap(hak_heap_options{ sizeof(hak_heap_options), name, 0, nullptr, nullptr, 0, flags, region, size });

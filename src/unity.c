@@ -40,3 +40,4 @@
 #include "entry/aligned.c"
 #include "entry/api.c"
 #include "entry/override.c"
+#include "entry/override_glibc.c"

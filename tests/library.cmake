@@ -1,8 +1,22 @@
 # Tests of the library as programs load it: preloaded, linked shared, linked static.
+include(CheckLinkerFlag)
+include(CheckSymbolExists)
+check_symbol_exists(__GLIBC__ stdlib.h HAKMEM_LIBC_IS_GLIBC)
+check_linker_flag(C "LINKER:--export-dynamic-symbol=hak_conf" HAKMEM_HAS_export_dynamic_symbol)
 
 # What programs of the flavour preload are linked with in place of the library.
 add_library(hakmem_test_names SHARED "${CMAKE_CURRENT_SOURCE_DIR}/support/names.c")
 set_target_properties(hakmem_test_names PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+
+# hakmem_add_libc(<target> [<names>]): what the program calls that only glibc has (support/libc.h); with the stand-ins for the library
+# where it is preloaded.
+function(hakmem_add_libc target)
+  if(NOT HAKMEM_LIBC_IS_GLIBC)
+    target_compile_options(${target} PRIVATE "SHELL:-include ${PROJECT_SOURCE_DIR}/tests/support/libc.h")
+    target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/include")
+    target_link_libraries(${target} PRIVATE ${ARGN})
+  endif()
+endfunction()
 
 # hakmem_add_override(<source> <flavour>): the same program once per way of linking.
 function(hakmem_add_override source flavour)
@@ -13,20 +27,28 @@ function(hakmem_add_override source flavour)
     OUTPUT_NAME "${stem}_${flavour}" RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/override")
   target_compile_features(${target} PRIVATE c_std_17 cxx_std_17)
   # The calls under test must stay calls, and some of them are wrong on purpose.
-  target_compile_options(${target} PRIVATE -fno-builtin -Wno-alloc-size-larger-than)
+  target_compile_options(${target} PRIVATE -fno-builtin $<$<C_COMPILER_ID:GNU>:-Wno-alloc-size-larger-than>)
   target_link_libraries(${target} PRIVATE hakmem_warnings)
+  hakmem_add_libc(${target})
   file(STRINGS "${source}" uses_cmocka REGEX "#include <cmocka\\.h>")
   if(uses_cmocka)
     target_link_libraries(${target} PRIVATE hakmem_cmocka)
   endif()
   if(flavour STREQUAL "preload")
     target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/include")
-    target_link_options(${target} PRIVATE -Wl,--export-dynamic-symbol=hak_conf)
+    target_link_options(${target} PRIVATE
+      $<IF:$<BOOL:${HAKMEM_HAS_export_dynamic_symbol}>,LINKER:--export-dynamic-symbol=hak_conf,-rdynamic>)
     target_link_libraries(${target} PRIVATE hakmem_test_names Threads::Threads)
   elseif(flavour STREQUAL "shared")
     target_link_libraries(${target} PRIVATE hakmem)
   else()
     target_link_libraries(${target} PRIVATE hakmem_static)
+  endif()
+  file(STRINGS "${source}" uses_regions REGEX "#include <hakmem_region\\.h>")
+  if(uses_regions AND flavour MATCHES "^(preload|shared)$")
+    target_link_libraries(${target} PRIVATE hakmem_region)
+  elseif(uses_regions)
+    target_link_libraries(${target} PRIVATE hakmem_region_static)
   endif()
   if(flavour STREQUAL "static")
     target_link_options(${target} PRIVATE -static)
@@ -61,6 +83,9 @@ endfunction()
 hakmem_glob(sources "override/test_*.c" "override/test_*.cpp")
 foreach(source IN LISTS sources)
   hakmem_read_traits("${source}")
+  if(TRAIT_GLIBC AND NOT HAKMEM_LIBC_IS_GLIBC)
+    continue()
+  endif()
   file(STRINGS "${source}" uses_cmocka REGEX "#include <cmocka\\.h>")
   if(uses_cmocka)  # exists as a shared library only
     list(REMOVE_ITEM TRAIT_FLAVOURS static)
@@ -73,6 +98,10 @@ endforeach()
 # One mistake per program. No warnings and no optimisation: the compiler must neither object nor be clever.
 hakmem_glob(sources "misuse/*.c" "misuse/*.cpp")
 foreach(source IN LISTS sources)
+  hakmem_read_traits("${source}")
+  if(TRAIT_GLIBC AND NOT HAKMEM_LIBC_IS_GLIBC)
+    continue()
+  endif()
   get_filename_component(stem "${source}" NAME_WE)
   set(target "misuse_${stem}")
   add_executable(${target} "${source}")
@@ -88,8 +117,12 @@ foreach(source IN LISTS sources)
   endif()
   target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/include")
+  hakmem_add_libc(${target} hakmem_test_names)
   if(stem MATCHES "^heap_")   # these call what only the library has
     target_link_libraries(${target} PRIVATE hakmem_test_names)
+  endif()
+  if(stem MATCHES "^heap_region_")
+    target_link_libraries(${target} PRIVATE hakmem_region)
   endif()
   hakmem_register("misuse.${stem}" misuse "${source}"
     COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/run.py"
@@ -103,6 +136,7 @@ set_target_properties(misuse_matrix PROPERTIES
 target_compile_features(misuse_matrix PRIVATE cxx_std_17)
 target_compile_options(misuse_matrix PRIVATE -w -O0 -fno-builtin -fsized-deallocation)
 target_link_libraries(misuse_matrix PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+hakmem_add_libc(misuse_matrix hakmem)   # a C++ runtime in the program would come before a preloaded library
 foreach(part IN ITEMS double invalid sized)
   hakmem_register("misuse.matrix.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
     COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
@@ -121,6 +155,7 @@ set_target_properties(misuse_outside PROPERTIES
   OUTPUT_NAME outside RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/misuse")
 target_compile_options(misuse_outside PRIVATE -w -O0 -fno-builtin)
 target_link_libraries(misuse_outside PRIVATE Threads::Threads)
+hakmem_add_libc(misuse_outside hakmem_test_names)
 hakmem_register("misuse.hardened.outside" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/outside.py"
   COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/outside.py"
           "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_outside>")

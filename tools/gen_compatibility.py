@@ -17,6 +17,18 @@ sys.dont_write_bytecode = True
 
 from gen_options_doc import table
 
+MUSL = """## musl
+
+`./dev test musl` builds the library and its tests for musl 1.2 by zig's clang, and runs them by musl's loader.
+
+- A program that opens `libhakmem.so` by `dlopen` is refused by musl's loader, which has no room for its thread-local words: preload it or
+  link with it.
+- musl's own functions have no unwind tables, so stacks in reports and profiles end in them; so do those from libraries opened after the start.
+- A program with the C++ runtime linked into it keeps that runtime's operators, which call the library's malloc; sizes given to
+  `delete` are not checked there.
+- What only glibc has, such as `mallinfo` and `malloc_trim`, is not exported.
+"""
+
 REPLACED = """## What it replaces besides malloc's family
 
 `libhakmem.so` exports malloc's family, C++'s operators `new` and `delete`, its own `hak_*`, and these functions of the C library.
@@ -97,7 +109,7 @@ def page(text):
              "## Where\n\n" + table(["What", "Which"], [["Machine, kernel and C library of the soak", line(text, "Machine")],
                                                         ["Commit", line(text, "Commit")],
                                                         ["Its tests and programs", f"{line(text, 'Verdict')}; single figures in tests/soak.txt"]]),
-             "[README.md](../README.md#limits) says what is not supported.\n",
+             "[README.md](../README.md#limits) says what is not supported.\n", MUSL,
              "## Programs in the tests of every change\n\n" + table(["Test", "What it shows"], each_change())]
     for title, intro, head, body in (
             ("Programs' own test suites", "Each case has the same outcome as on the system's malloc, or counts as different.",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the manual pages docs/man/hakmem.7 and docs/man/hakmem.h.3 from what the program's own documents come from: the list of
-options (src/diag/options.def) and the header's comments (include/hakmem.h). hakmem(1) is written by the lab (man.py there).
+options (src/diag/options.def) and the header's comments (include/hakmem.h, hakmem_region.h). hakmem(1) is written by the lab (man.py there).
 
   gen_man.py            writes them
   gen_man.py --check    fails when one of them is not what this program writes
@@ -98,7 +98,9 @@ def page3():
     lines += [".SH SYNOPSIS", ".nf", ".B #include <hakmem.h>", ".PP", "Link with \\fI\\-lhakmem\\fP.", ".fi", ".SH DESCRIPTION"]
     opening = plain(text[:text.index("*/") + 2])
     lines += paragraphs(opening[opening.index("\n"):].strip())[1:]
-    for comment, code in declarations(text):
+    more = (ROOT / "include" / "hakmem_region.h").read_text(encoding="utf-8")
+    regions = [(plain(more[:more.index("*/") + 2]).strip(), "#include <hakmem_region.h>"), *declarations(more)[:-1]]
+    for comment, code in [*declarations(text), ("heaps in regions", ""), *regions]:
         if not code:
             lines.append(f".SH {escaped(comment.upper())}")
             continue

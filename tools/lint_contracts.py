@@ -16,7 +16,7 @@ ASSERTS = {  # per thousand lines, at least; "": all of src/
     "size": 40,
     "diag": 10,
 }
-UNTESTED = 66  # modules, at most
+UNTESTED = 54  # modules, at most
 
 ASSERT = re.compile(r"\bhak_assert\(")
 

@@ -15,7 +15,7 @@ CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif|else)\b", re.M)
 
 # Whether an address is of a kind: asked by the folders that know it, and by kinds/; all others call a function of its table.
 KINDS = {"hak__sample_has": ("sample", "profile"), "hak__guarded_has": ("sample", "profile"), "hak__slots_have": ("sample",),
-         "hak__zero_size_has": ("harden",), "hak__region_of": ("userheap",)}
+         "hak__zero_size_has": ("harden",), "hak__region_of": ("region",)}
 KIND = re.compile(rf"\b({'|'.join(KINDS)})\(")
 
 

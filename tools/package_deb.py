@@ -1,4 +1,4 @@
-"""Debian's packages, built twice: libhakmem0, libhakmem-dev and hakmem-tools must come out with the same bytes."""
+"""Debian's packages, built twice: libhakmem0, libhakmem-region0, libhakmem-dev and hakmem-tools must come out with the same bytes."""
 import email.utils
 import filecmp
 import shutil
@@ -100,6 +100,6 @@ def test(files):
         inside(root, f"cd /tmp; /own-tests/{name}")
     if "hakmem" not in inside(root, "HAKMEM_STATS=1 hakmem-run perl -e 1 2>&1"):
         raise Failed("perl did not run on HAKMEM")
-    inside(root, "dpkg -P libhakmem-dev hakmem-tools libhakmem0; ! test -e /usr/include/hakmem.h")
+    inside(root, "dpkg -P libhakmem-dev libhakmem-region0 hakmem-tools libhakmem0; ! test -e /usr/include/hakmem.h")
     print("deb: installed in a bare root, both tests passed there, removed without a rest")
     package_image.test(files)

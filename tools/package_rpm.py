@@ -1,4 +1,4 @@
-"""The RPM packages hakmem-libs, hakmem-devel and hakmem-tools."""
+"""The RPM packages hakmem-libs, hakmem-region, hakmem-devel and hakmem-tools."""
 import re
 import shutil
 
@@ -19,7 +19,8 @@ from package_common import (
 )
 
 PACKAGED = ("src", "include", "cmake", "CMakeLists.txt", "LICENSE", "docs/man", "packaging/tools")
-WANTED = {"libs": ["libhakmem.so.0"], "devel": ["include/hakmem.h\n", "include/hakmem.hpp\n"], "tools": ["bin/hakmem-run"]}
+WANTED = {"libs": ["libhakmem.so.0"], "region": ["libhakmem-region.so.0"], "devel": ["include/hakmem.h\n", "include/hakmem.hpp\n"],
+          "tools": ["bin/hakmem-run"]}
 
 
 def build(target):
@@ -58,5 +59,5 @@ def test(files):
     inside(root, "rpm -i --nodeps /packages/*.rpm; echo /usr/lib64 > /etc/ld.so.conf.d/lib64.conf; ldconfig")
     if "hakmem" not in inside(root, "HAKMEM_STATS=1 hakmem-run perl -e 1 2>&1"):
         raise Failed("perl did not run on HAKMEM")
-    inside(root, "rpm -e --nodeps hakmem-tools hakmem-devel hakmem-libs; ! test -e /usr/include/hakmem.h")
+    inside(root, "rpm -e --nodeps hakmem-tools hakmem-devel hakmem-region hakmem-libs; ! test -e /usr/include/hakmem.h")
     print("rpm: installed in a bare root, perl ran on it, removed without a rest")

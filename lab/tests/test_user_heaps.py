@@ -21,7 +21,7 @@ SOURCE = r"""
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "hakmem.h"
+#include "hakmem_region.h"
 
 static hak_heap_t *made(const char *name, size_t limit)
 {
@@ -76,7 +76,8 @@ int main(void)
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_c(tmp_path_factory.mktemp("owns"), SOURCE, str(LIBRARY), f"-Wl,-rpath,{LIBRARY.parent}")
+    libraries = map(str, (LIBRARY.with_name("libhakmem-region.so"), LIBRARY))
+    return compile_c(tmp_path_factory.mktemp("owns"), SOURCE, *libraries, f"-Wl,-rpath,{LIBRARY.parent}")
 
 
 def outside_and_inside(program: Path, form: str, file: Path) -> tuple[dict[str, Any], str]:

@@ -45,7 +45,11 @@ fn main() {
     for each in flags(&text, "rare") {
         rare.flag(&each);
     }
-    let rare = rare.file("c/src/unity_rare.c").compile_intermediates();
+    rare.file("c/src/unity_rare.c");
+    if env::var_os("CARGO_FEATURE_REGION").is_some() {
+        rare.file("c/src/unity_region.c");
+    }
+    let rare = rare.compile_intermediates();
     let units = ["c/src/unity.c", "c/src/entry/cxx_linked.c"].map(Path::new);
     compiler(&text).files(units).objects(rare).compile("hakmem");
     println!("cargo:rustc-link-lib=pthread");

@@ -140,7 +140,7 @@ struct hak_arena_state {
     size_t pieces; /* bytes mapped in bare SuperSlabs */
     size_t ends; /* SuperSlabs in which mapped memory ends; with `moved`, roughly the number of mappings */
     uint32_t newest, oldest; /* the ends of the list of emptied ones: a SuperSlab's number plus one; 0: the list is empty */
-    uint64_t looked_ms; /* when the list was last checked for age */
+    uint64_t look_ms; /* when the list is to be checked for age */
     uintptr_t mapping; /* the range being mapped, until the lock is released; a child forked meanwhile unmaps it, ... */
     size_t mapping_bytes; /* ... unless its SuperSlab already counts as mapped */
 } hak_line_aligned;

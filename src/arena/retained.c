@@ -316,13 +316,14 @@ bool hak__supers_shorten(size_t first, size_t count, size_t bytes, bool tail)
 void hak__retained_due(uint64_t now_ms)
 {
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
-    if (hak__arena_state.dirty == 0)
+    size_t slack = hak__option(HAK_OPTION_dirty_limit);
+    if (hak__arena_state.dirty == 0 || (retained_unused() <= slack + slack / 4 && now_ms < hak__arena_state.look_ms))
         return;
     struct hak_retained may = retained_ask(now_ms);
     if (retained_unused() > may.emptied)
         hak__arena_state.returned_by_bytes += retained_purge(now_ms, may.emptied - hak_min(may.emptied, hak__arena_state.tails));
-    if (hak__arena_state.dirty > 0 && now_ms - hak__arena_state.looked_ms > may.look_ms) {
-        hak__arena_state.looked_ms = now_ms;
+    if (hak__arena_state.dirty > 0 && now_ms >= hak__arena_state.look_ms) {
+        hak__arena_state.look_ms = now_ms + may.look_ms;
         hak__arena_state.returned_by_age += purge_aged(&may, now_ms);
     }
 }

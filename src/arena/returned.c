@@ -122,7 +122,10 @@ struct hak_retained hak__return_ask(struct hak_retention in, uint64_t now_ms)
     };
     for (unsigned kind = 0; kind < HAK_UNUSED_KINDS; kind++)
         in.cost.delay_ms[kind] = learned_delay(kind, now_ms);
-    return hak__retain(in);
+    struct hak_retained out = hak__retain(in);
+    hak_store(&hak__return_counts.look_ms, out.look_ms, HAK_RELAXED);
+    hak_store(&hak__return_counts.slabs_ms, out.delay_ms[HAK_UNUSED_SLABS], HAK_RELAXED);
+    return out;
 }
 
 uint64_t hak__return_delay(enum hak_unused kind, uint64_t now_ms)

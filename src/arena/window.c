@@ -19,7 +19,7 @@ struct hak_window hak__window;
 static size_t window_supers;
 
 static uintptr_t guarded_start;
-static _Atomic uint64_t open_parts[PART_WORDS];
+static hak_first_data _Atomic uint64_t open_parts[PART_WORDS];
 static hak_rare_data _Atomic uint64_t foreign_parts[PART_WORDS];
 
 /* Replaces random numbers if the process runs with fixed addresses (setarch -R, debuggers). */
@@ -156,7 +156,7 @@ size_t hak__part_next(size_t part, size_t top)
     while (part * HAK_PART_SUPERS < top) {
         uint64_t bits = hak_load(&open_parts[part / 64], HAK_ACQUIRE) >> part % 64; /* acquire: as above */
         if (bits != 0)
-            return part + hak_ctz64(bits);
+            return hak_likely(bits & 1) ? part : part + hak_ctz64(bits);
         part = (part / 64 + 1) * 64;
     }
     return part;

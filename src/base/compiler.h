@@ -5,6 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Whether the C library is glibc: its headers, <stdint.h> too, say so. */
+#if defined(__GLIBC__)
+#define HAK_GLIBC 1
+#else
+#define HAK_GLIBC 0
+#endif
+
 #define hak_likely(x) __builtin_expect(!!(x), 1)
 #define hak_unlikely(x) __builtin_expect(!!(x), 0)
 #define hak_noinline __attribute__((noinline))
@@ -15,8 +22,15 @@
 #define hak_aside __attribute__((noinline, section(".text.unlikely.aside")))
 #define hak_rare_table __attribute__((section(".rodata.rare")))
 #define hak_rare_data __attribute__((section(".bss.rare")))   /* zero at start */
+#define hak_first_data __attribute__((section(".bss.first")))  /* ... of which every process touches the beginning alone */
 #define hak_inline static inline __attribute__((always_inline))
 #define hak_export __attribute__((visibility("default")))
+/* What libhakmem-region calls in malloc's library: exported there as HAKMEM_REGION_1 (cmake/symbols.map), replaceable by no other. */
+#if defined(HAK_REGION_LIBRARY)
+#define hak_for_region __attribute__((visibility("default")))
+#else
+#define hak_for_region __attribute__((visibility("protected")))
+#endif
 #define hak_malloc_like __attribute__((malloc))
 #define hak_line_aligned __attribute__((aligned(64)))   /* on a struct's first member: the struct shares no cache line */
 #define hak_hide(p) __asm__("" : "+r"(p))   /* hides where a value comes from, so that the compiler keeps it in a register */

@@ -79,6 +79,8 @@ void hak__fork_watch(void)
         pthread_atfork(NULL, NULL, repair_at_once); /* kernels before 4.14 */
 }
 
+void hak__fork_look(void) { hak__fork_check(); }
+
 bool hak__fork_is_home(void) { return hak__syscall(SYS_getpid) == hak_load(&process, HAK_RELAXED); }
 
 /* The child's first thread is the one that forked. Later threads have nothing to repair. */

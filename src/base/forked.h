@@ -49,6 +49,7 @@ bool hak__fork_alone(void); /* neither has happened yet */
 hak_cold void hak__fork_unwatched(void);
 
 hak_cold void hak__fork_found(void);
+hak_for_region void hak__fork_look(void); /* hak__fork_check for libhakmem-region */
 
 /* How often this process's memory has been repaired. A thread that finds a different number after it has waited is in a child; the
  * repair has dealt with everything that the thread held without a lock. */

@@ -59,7 +59,7 @@
 #define HAK_GUARDED_STRIDE ((size_t)256 << 10) /* bytes per slot */
 #define HAK_GUARDED_SIZE (HAK_GUARDED_MOST * HAK_GUARDED_STRIDE)
 
-#define HAK_ZERO_SIZE_MOST (1u << 20)          /* blocks of size 0, in a separate range (harden/zero_size.h) */
+#define HAK_ZERO_SIZE_MOST (1u << 20)          /* blocks of size 0, in a separate range (harden/zero_size.c) */
 #define HAK_ZERO_SIZE_SIZE ((size_t)HAK_ZERO_SIZE_MOST * HAK_ALIGN)
 
 /* --- the owner map ---------------------------------------------------------------------------------------- */

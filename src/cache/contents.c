@@ -31,7 +31,8 @@ static void flush_all(struct hak_heap *heap, bool leave)
         if (held > keep)
             hak__cache_drain(heap, class, held - keep, "free");
         left |= bin->top != heap->classes[class].bottom;
-        heap->classes[class].ramp = 0;
+        if (heap->classes[class].ramp != 0)
+            heap->classes[class].ramp = 0;
     }
     hak_owner_store(&heap->left, left ? HAK_LEFT_NOW : HAK_LEFT_NOTHING);
     hak__large_cache_flush(heap);
@@ -76,6 +77,8 @@ bool hak__cache_is_valid(struct hak_heap *heap)
         const struct hak_heap_class *class = &heap->classes[index];
         const struct hak_bin *bin = hak__heap_bin(heap, index);
         void **top = hak_peek(&bin->top);
+        if (class->bottom == NULL)
+            continue; /* not opened */
         if (!hak__holds(class->bottom[-1] == NULL && bin->end == class->bottom + class->capacity,
                         "a bin has its bottom and its capacity", bin)
             || !hak__holds(top >= class->bottom && top <= bin->end && class->capacity <= class->ceiling, "a bin's top is within it",

@@ -284,6 +284,8 @@ static void weigh_some(struct hak_heap *heap)
 void hak__large_cache_age(struct hak_heap *heap)
 {
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
+    if (heap->large_cache.clock == 0 && heap->large_cache.peak == 0)
+        return; /* the thread has had no large block; its struct stays untouched */
     give_up_before(heap, heap->large_cache.seen);
     weigh_some(heap);
     heap->large_cache.seen = heap->large_cache.clock;
@@ -322,6 +324,8 @@ bool hak__large_cache_is_valid(const struct hak_heap *heap)
     uint64_t classes = hak_peek(&heap->large_cache.classes);
     for (uint32_t index = HAK_CLASS_FIRST_LARGE; index < HAK_CLASSES; index++) {
         const struct hak_heap_class *class = &heap->classes[index];
+        if (class->bottom == NULL)
+            continue;
         size_t held = (size_t)(hak_peek(&class->hidden.top) - class->bottom);
         bytes += held * hak__classes[index].size;
         uint32_t time = (uint32_t)hak_peek(hak__large_time(class, class->bottom));

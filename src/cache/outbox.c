@@ -109,11 +109,12 @@ static void free_large(struct hak_heap *heap, void *p, uint32_t word, const char
 
 /* A thread that has used little of a class publishes its blocks directly, so that processes with many threads spend no buckets
  * on them. In a thread that only frees, common_left stays above 0; `single` counts its frees to recognise it. */
-enum { SINGLE_MOST = 32 };
+enum { SINGLE_MOST = 64 };
 
 static bool uses_little(struct hak_heap *heap, uint32_t class)
 {
-    if (heap->classes[class].common_left == 0 || heap->outbox.single == SINGLE_MOST)
+    uint32_t left = heap->classes[class].bottom != NULL ? heap->classes[class].common_left : hak__common_first(heap, class);
+    if (left == 0 || heap->outbox.single == SINGLE_MOST)
         return false;
     heap->outbox.single++;
     return true;

@@ -7,7 +7,6 @@
 #include "cache/tune.h"
 #include "diag/options.h"
 #include "os/os.h"
-#include "span/experiments.h"
 
 /* --- a miss ---------------------------------------------------------------------------------------------------------- */
 
@@ -21,14 +20,15 @@ enum { DRY = 4, BURST = 4 };
  * (docs/decisions/0036). */
 enum { RAMP_BATCH = 4, RAMP_END = 6 };
 
-/* Blocks per refill: the option for small classes, fewer for those whose batch is limited by bytes. */
-static uint32_t batch_of(uint32_t class_index, struct hak_heap_class *class)
+/* Blocks per refill: refill_count for small classes, fewer for those whose batch is limited by bytes. */
+static uint32_t batch_of(struct hak_heap *heap, uint32_t class_index)
 {
-    size_t batch = hak_min(hak__refill_count(), class->capacity);
+    struct hak_heap_class *class = &heap->classes[class_index];
+    size_t batch = hak_min(heap->refill_count, class->capacity);
     if (hak_unlikely(class->ramp < RAMP_END))
         batch = hak_min(batch, (size_t)RAMP_BATCH << class->ramp++);
     size_t by_bytes = hak__classes[class_index].batch;
-    /* Where bytes do not limit it, the table's batch is 32; only then may the option or a burst raise it. */
+    /* Where bytes do not limit it, the table's batch is 32; only then may a burst raise it. */
     if (by_bytes < 32)
         return (uint32_t)hak_min(batch, by_bytes);
     return (uint32_t)(class->dry > DRY ? hak_min(batch * BURST, class->capacity) : batch);
@@ -100,7 +100,7 @@ static hak_noinline uint32_t take_common(struct hak_heap *heap, uint32_t class_i
     if (class->common_left == 0)
         hak__cache_absorb_begin(heap, class_index); /* from now on as many as any class */
     if (count == 0)
-        return take_blocks(heap, class_index, class->bottom, batch_of(class_index, class));
+        return take_blocks(heap, class_index, class->bottom, batch_of(heap, class_index));
     if (hak__option(HAK_OPTION_sample_guards) != 0)
         count_refilled(heap, class_index, count);
     return count;
@@ -127,7 +127,7 @@ hak_inline void *refill_bin(struct hak_heap *heap, uint32_t class_index)
     hak__cache_grow(heap, class_index);
     uint32_t count = hak_unlikely(class->common_left != 0)
                        ? take_common(heap, class_index)
-                       : take_blocks(heap, class_index, class->bottom, batch_of(class_index, class));
+                       : take_blocks(heap, class_index, class->bottom, batch_of(heap, class_index));
     if (count == 0)
         return NULL;
     if (heap->absorb[class_index] == NULL)

@@ -14,10 +14,10 @@
 #include "base/assert.h"
 #include "base/bits.h"
 #include "base/retain.h"
+#include "cache/experiments.h"
 #include "diag/options.h"
 #include "harden/spans.h"
 #include "heap/heap.h"
-#include "span/experiments.h"
 
 enum { FIRST_BYTES = 32 << 10, GROW_PAUSE = 256, YOUNG_BYTES = 256 };
 
@@ -29,20 +29,22 @@ enum { CHARGE_STEP = 2 << 20 };
  * Slot areas are carved from the memory behind the heap's struct only as bins grow, so a thread touches no more of it than it
  * uses. */
 
-enum { SLOTS_LEAST = 16 }; /* in an area, and a guard word below them */
-
 /* An area has 16, 32, 64, ... slots and the guard word below them; returned areas are kept apart by size. A capacity between two
  * sizes gets the larger area and never touches the rest. */
-static unsigned slots_order(uint32_t slots) { return slots <= SLOTS_LEAST ? 0 : hak_msb64((slots - 1) / SLOTS_LEAST) + 1; }
+static unsigned slots_order(uint32_t slots) { return slots <= HAK_SLOTS_LEAST ? 0 : hak_msb64((slots - 1) / HAK_SLOTS_LEAST) + 1; }
 
-/* The slot area begins with the struct's slots, unless classes use them as local slots, and continues behind the struct. */
+static bool any_slots_local(void)
+{
+    bool any = false;
+    for (uint32_t class = HAK_CLASS_LOCAL_FIRST; class <= HAK_CLASS_LOCAL_LAST; class++)
+        any |= hak__slots_are_local(class);
+    return any;
+}
+
 static void slots_open(struct hak_heap *heap)
 {
-    bool any_local = false;
-    for (uint32_t class = HAK_CLASS_LOCAL_FIRST; class <= HAK_CLASS_LOCAL_LAST; class++)
-        any_local |= hak__slots_are_local(class);
-    heap->slots.next = heap->slots.local[0];
-    heap->slots.end = any_local ? heap->slots.next : heap->slots.next + sizeof heap->slots.local / sizeof(void *);
+    heap->slots.next = heap->slots.first;
+    heap->slots.end = heap->slots.first + sizeof heap->slots.first / sizeof(void *);
     memset(heap->slots.free, 0, sizeof heap->slots.free);
 }
 
@@ -62,11 +64,17 @@ static bool slots_extend(struct hak_heap *heap, size_t need)
     return true;
 }
 
+/* After the struct's own slots come the local ones, unless classes use them as such, and then what lies behind the struct. */
 static bool slots_find(struct hak_heap *heap, size_t need)
 {
+    void **local = heap->local_slots[0], **local_end = local + sizeof heap->local_slots / sizeof(void *);
+    if (heap->slots.end < local && need <= (size_t)(local_end - local) && !any_slots_local()) {
+        heap->slots.next = local;
+        heap->slots.end = local_end;
+        return true;
+    }
     void **behind = (void **)hak_align_up((uintptr_t)(heap + 1), 64);
-    bool first = heap->slots.end < behind; /* until now the slots in the struct */
-    void **next = first ? behind : heap->slots.next;
+    void **next = heap->slots.end < behind ? behind : heap->slots.next;
     if ((size_t)(slots_end(heap) - next) < need && !slots_extend(heap, need))
         return false;
     heap->slots.next = next;
@@ -78,7 +86,7 @@ static void **slots_take(struct hak_heap *heap, uint32_t slots)
 {
     hak_assert(slots <= UINT16_MAX, "a capacity, or twice a large class's");
     unsigned order = slots_order(slots);
-    size_t need = ((size_t)SLOTS_LEAST << order) + 1;
+    size_t need = ((size_t)HAK_SLOTS_LEAST << order) + 1;
     void **area = heap->slots.free[order];
     if (area != NULL) {
         heap->slots.free[order] = *area;
@@ -109,7 +117,7 @@ static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
     if (hak__is_large(class))
         return ceiling;
     size_t by_bytes = FIRST_BYTES / hak__classes[class].size;
-    return (uint32_t)hak_min(hak_min(by_bytes, SLOTS_LEAST), ceiling);
+    return (uint32_t)hak_min(hak_min(by_bytes, HAK_SLOTS_LEAST), ceiling);
 }
 
 static uint32_t reasons_to_close(const struct hak_heap *heap, uint32_t index)
@@ -193,37 +201,62 @@ void hak__cache_discharge_large(struct hak_heap *heap)
 static void place_locally(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    void **area = heap->slots.local[index - HAK_CLASS_LOCAL_FIRST];
+    void **area = heap->local_slots[index - HAK_CLASS_LOCAL_FIRST];
     *area = NULL;
     class->bottom = area + 1;
     class->ceiling = class->capacity = (uint16_t)hak_min(class->ceiling, HAK_LOCAL_SLOTS);
 }
 
-static void open_class(struct hak_heap *heap, uint32_t index)
+/* Every class gets its first capacity; only growth asks the budgets. */
+static void count_first_capacity(struct hak_heap *heap, uint32_t index)
 {
-    struct hak_heap_class *class = &heap->classes[index];
-    class->ceiling = (uint16_t)hak__bin_ceiling(index);
-    class->capacity = (uint16_t)first_capacity(index, class->ceiling);
-    class->common_left = (uint8_t)hak__common_first(index);
-    class->local = hak__slots_are_local(index);
-    if (class->local)
-        place_locally(heap, index);
-    else
-        class->bottom = slots_take(heap, class->capacity << hak__is_large(index)); /* times behind the slots (large_cache.c) */
-    hak_assert(class->bottom != NULL, "first capacities fit the slot area");
-    heap->closed_reasons[index] = 0;
-    heap->bins[index] = (struct hak_bin){ class->bottom, class->bottom + class->capacity };
-    open_or_close(heap, index);
+    size_t bytes = hak__is_large(index) ? 0 : (size_t)heap->classes[index].capacity * hak__classes[index].size;
+    if (heap->budget.in_process)
+        hak_fetch_add(&all_bytes, bytes, HAK_RELAXED);
+    heap->budget.process_bytes += bytes;
 }
 
-/* Every heap gets its first capacities; only growth asks the budgets. */
-static void count_first_capacities(struct hak_heap *heap)
+void hak__cache_open_class(struct hak_heap *heap, uint32_t index)
 {
-    size_t bytes = 0;
-    for (uint32_t index = 0; index < HAK_CLASS_FIRST_LARGE; index++)
-        bytes += (size_t)heap->classes[index].capacity * hak__classes[index].size;
-    hak_fetch_add(&all_bytes, bytes - (heap->budget.in_process ? heap->budget.process_bytes : 0), HAK_RELAXED);
-    heap->budget.process_bytes = bytes;
+    struct hak_heap_class *class = &heap->classes[index];
+    hak_assert(hak__heap_is_mine(heap) || hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_NEW, "the caller holds the heap's lock");
+    hak_assert(class->bottom == NULL && heap->closed_reasons[index] != 0, "a class is opened once");
+    uint32_t ceiling = hak__bin_ceiling(index), capacity = first_capacity(index, ceiling);
+    class->local = hak__slots_are_local(index);
+    void **bottom = NULL;
+    if (!class->local && (bottom = slots_take(heap, capacity << hak__is_large(index))) == NULL)
+        return; /* the system refuses memory; the class caches nothing until it gets some */
+    class->ceiling = (uint16_t)ceiling;
+    class->capacity = (uint16_t)capacity;
+    class->common_left = (uint8_t)hak__common_first(heap, index);
+    hak_owner_store(&class->bottom, bottom);
+    if (class->local)
+        place_locally(heap, index);
+    class->hidden = (struct hak_bin){ class->bottom, class->bottom + class->capacity };
+    open_or_close(heap, index);
+    count_first_capacity(heap, index);
+}
+
+/* All classes are closed until they are first used. A heap that is opened again has its bins empty. */
+static void close_class(struct hak_heap *heap, uint32_t index)
+{
+    struct hak_heap_class *class = &heap->classes[index];
+    if (class->bottom != NULL) {
+        class->hidden = (struct hak_bin){ NULL, NULL };
+        class->bottom = NULL;
+        class->capacity = 0;
+    }
+    heap->bins[index] = (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
+    heap->absorb[index] = NULL;
+    heap->closed_reasons[index] = (uint8_t)reasons_to_close(heap, index);
+}
+
+/* The budget of a heap without an open class. */
+static void budget_open(struct hak_heap *heap)
+{
+    if (heap->budget.in_process)
+        hak_fetch_sub(&all_bytes, heap->budget.process_bytes, HAK_RELAXED);
+    heap->budget.process_bytes = 0;
     heap->budget.in_process = true;
     heap->budget.bytes = 0;
 }
@@ -241,7 +274,7 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
     if (hak__classes[index].size <= HAK_ABSORB_SMALL)
         most = (uint32_t)hak_min(most, HAK_ABSORB_MOST);
     if (class->common_left != 0) /* blocks that other threads may use are not absorbed */
-        most = (uint32_t)hak_min(most, hak_max(1, YOUNG_BYTES / hak__classes[index].size));
+        most = (uint32_t)hak_min(most, YOUNG_BYTES / hak__classes[index].size);
     if (heap->closed_reasons[index] == 0 && may_absorb(index))
         heap->absorb[index] = class->bottom + most;
 }
@@ -256,7 +289,7 @@ static bool bin_resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
     uint32_t held = (uint32_t)(bin->top - class->bottom), old = class->capacity;
     hak_assert(held <= capacity, "a bin fits its new area");
     hak_assert(!hak__is_large(index), "large bins keep their capacity");
-    if (capacity > SLOTS_LEAST || old > SLOTS_LEAST) {
+    if (capacity > HAK_SLOTS_LEAST || old > HAK_SLOTS_LEAST) {
         void **bottom = slots_take(heap, capacity), **former = class->bottom;
         if (bottom == NULL)
             return false;
@@ -291,7 +324,8 @@ static void budget_reclaim(struct hak_heap *heap, size_t limit)
             if (bin_resize(heap, index, keep))
                 budget_discharge(heap, less);
         }
-        class->moves = 0;
+        if (class->moves != 0)
+            class->moves = 0;
     }
 }
 
@@ -375,14 +409,16 @@ static void give_back_half(struct hak_heap *heap, uint32_t index)
 void hak__cache_shrink_idle(struct hak_heap *heap)
 {
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
-    if (!hak__bins_adapt())
+    if (heap->budget.fixed)
         return;
     for (uint32_t index = 0; index < HAK_CLASS_FIRST_LARGE; index++) {
         struct hak_heap_class *class = &heap->classes[index];
-        uint32_t moved = (uint32_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));
-        if (moved == heap->budget.moved_seen[index] && class->capacity != 0)
+        uint16_t moved = (uint16_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));
+        if (class->capacity == 0)
+            continue;
+        if (moved == class->moved_seen)
             give_back_half(heap, index);
-        heap->budget.moved_seen[index] = (uint32_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));
+        class->moved_seen = (uint16_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));
     }
 }
 
@@ -435,16 +471,27 @@ uint32_t hak__cache_mode(void)
     return exact | (hak__hardened.on ? HAK_MODE_HARDENED : 0);
 }
 
+void hak__cache_open_classes(struct hak_heap *heap)
+{
+    for (uint32_t class = 0; class < HAK_CLASSES; class++)
+        if (heap->classes[class].bottom == NULL)
+            hak__cache_open_class(heap, class);
+}
+
 void hak__cache_open(struct hak_heap *heap, uint32_t mode)
 {
     heap->mode = mode;
+    hak__experiments_open(heap);
     slots_open(heap);
+    budget_open(heap);
+    heap->takes_common = hak__common_exist() && (heap->tag & HAK_CLASS_OFFSET_OWN) == 0; /* not a share */
     for (uint32_t class = 0; class < HAK_CLASSES; class++)
-        open_class(heap, class);
+        close_class(heap, class);
     for (uint32_t class = HAK_CLASSES; class < HAK_CLASS_LIMIT; class++)
         heap->bins[class] = (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
-    count_first_capacities(heap);
-    if (!hak__bins_adapt())
+    if (heap->budget.fixed || mode != 0)
+        hak__cache_open_classes(heap);
+    if (heap->budget.fixed)
         fix_capacities(heap);
     /* Last: a child forked earlier must not take the heap over. release: pairs with readers of the state. */
     hak_store(&heap->state, HAK_HEAP_ACTIVE, HAK_RELEASE);

@@ -8,6 +8,11 @@
 uint32_t hak__cache_mode(void);
 void hak__cache_open(struct hak_heap *heap, uint32_t mode);
 
+/* Gives a class its bin at the first request or free that needs it; in a process with options that look at all bins, a new heap
+ * has them all. Caller holds the heap lock. If the system refuses memory for slots, the class stays closed. */
+hak_at_start void hak__cache_open_class(struct hak_heap *heap, uint32_t class);
+hak_cold void hak__cache_open_classes(struct hak_heap *heap);
+
 /* Lets a class that is refilled absorb blocks of other heaps, if its size allows. */
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class);
 

@@ -36,11 +36,11 @@ extern const char *hak_conf __attribute__((weak, visibility("default")));
 
 enum { NAME_MAX_LENGTH = 31, PREFIX_LENGTH = 7, BANDS = 8, WARNINGS_MAX = 16 };
 static const char prefix[] = "HAKMEM_";
-hak_rare_data char hak__stats_file[HAK_STATS_FILE_SIZE];
-hak_rare_data char hak__profile_prefix[HAK_PROFILE_PREFIX_SIZE];
+char hak__stats_file[HAK_STATS_FILE_SIZE];
+char hak__profile_prefix[HAK_PROFILE_PREFIX_SIZE];
 
 #define X(name) + sizeof #name
-static hak_rare_data char harden_list[0 HAK_HARDEN_PARTS(X)]; /* the option harden's value, if it has several parts */
+static char harden_list[0 HAK_HARDEN_PARTS(X)]; /* the option harden's value, if it has several parts */
 #undef X
 
 /* A piece of text, not necessarily 0-terminated. */

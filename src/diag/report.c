@@ -178,7 +178,7 @@ int hak__write_all(int fd, const char *text, size_t length)
 
 /* --- where reports go ------------------------------------------------------------------------------------------------ */
 
-static hak_rare_data struct {
+static struct {
     bool known, nowhere; /* whether descriptor 2 could be identified; it was closed */
     dev_t device;
     ino_t file;

@@ -10,7 +10,7 @@
 
 #include "base/compiler.h"
 
-hak_cold size_t hak__format(char *buffer, size_t size, const char *format, ...);
+hak_for_region hak_cold size_t hak__format(char *buffer, size_t size, const char *format, ...);
 hak_cold size_t hak__format_list(char *buffer, size_t size, const char *format, va_list arguments);
 
 /* Writes the whole text to a file descriptor; 0 or an errno code. A reader that has gone away gives EPIPE and no signal; one that
@@ -33,11 +33,11 @@ hak_cold int hak__report_open(const char *path, int more);
 hak_cold void hak__warn(const char *format, ...);
 
 /* One line on stderr with the prefix, then abort(). For misuse after which the program must not go on. */
-hak_noreturn hak_cold void hak__fatal(const char *format, ...);
+hak_for_region hak_noreturn hak_cold void hak__fatal(const char *format, ...);
 
 /* The fixed messages of misuse, in one place, since documents and tests rely on them. */
-hak_noreturn hak_cold void hak__misuse_double_free(const char *function, const void *p, size_t size);
-hak_noreturn hak_cold void hak__misuse_invalid(const char *function, const void *p, const char *why);
+hak_for_region hak_noreturn hak_cold void hak__misuse_double_free(const char *function, const void *p, size_t size);
+hak_for_region hak_noreturn hak_cold void hak__misuse_invalid(const char *function, const void *p, const char *why);
 hak_cold void hak__say_double_free(const char *function, const void *p, size_t size); /* which do not end the program */
 hak_cold void hak__say_invalid(const char *function, const void *p, const char *why);
 /* If set, called after a report of misuse of the block or pointer p and before abort(). */

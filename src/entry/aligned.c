@@ -8,12 +8,12 @@
 #include "cache/cache.h"
 #include "entry/pop.h"
 #include "hakmem.h"
+#include "harden/mode.h"
 #include "kinds/kind.h"
 #include "process/request.h"
 #include "process/start.h"
 #include "profile/profile.h"
 #include "size/size.h"
-#include "harden/mode.h"
 #include "span/shield.h"
 
 /* While a profile counts: counts the requested bytes, not the class's. */

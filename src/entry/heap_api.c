@@ -8,7 +8,6 @@
 #include "hakmem.h"
 #include "harden/mode.h"
 #include "kinds/kind.h"
-#include "kinds/region.h"
 #include "process/request.h"
 #include "process/start.h"
 #include "stats/stats.h"
@@ -29,8 +28,10 @@ hak_export hak_heap_t *hak_heap_new(const struct hak_heap_options *given)
         return hak__fail(EINVAL);
     if (!hak__start())
         return hak__fail(ENOMEM);
-    if (options.region != NULL)
-        return hak__heap_new_in_region(&options);
+    if (options.region != NULL) {
+        const struct hak_regions *regions = hak_load(&hak__regions, HAK_ACQUIRE);
+        return regions == NULL ? hak__fail(ENOTSUP) : (hak_heap_t *)(void *)regions->make(&options);
+    }
     if ((options.flags & HAK_HEAP_HARDENED) != 0 && !hak__is_hardened())
         return hak__fail(ENOTSUP);
     hak_heap_t *own = hak__uheap_new(&options);
@@ -42,8 +43,9 @@ hak_export void hak_heap_destroy(hak_heap_t *own)
     if (own == NULL)
         return; /* malloc's blocks do not end, here and below */
     hak__fork_check();
-    if (hak__is_region(own))
-        hak__region_destroy(hak__region_handle(own), "hak_heap_destroy");
+    const struct hak_regions *regions = hak__regions_of(own);
+    if (regions != NULL)
+        regions->destroy(hak__region_handle(own), "hak_heap_destroy");
     else
         hak__uheap_destroy(own, "hak_heap_destroy");
 }
@@ -53,8 +55,9 @@ hak_export void hak_heap_reset(hak_heap_t *own)
     if (own == NULL)
         return;
     hak__fork_check();
-    if (hak__is_region(own))
-        hak__region_reset(hak__region_handle(own), "hak_heap_reset");
+    const struct hak_regions *regions = hak__regions_of(own);
+    if (regions != NULL)
+        regions->reset(hak__region_handle(own), "hak_heap_reset");
     else
         hak__uheap_reset(own, "hak_heap_reset");
 }
@@ -63,7 +66,7 @@ hak_export int hak_heap_merge_into_default(hak_heap_t *own)
 {
     if (own == NULL)
         return 0;
-    if (hak__is_region(own))
+    if (hak__regions_of(own) != NULL)
         return ENOTSUP;
     hak__uheap_expect(own, "hak_heap_merge_into_default");
     struct hak_heap *mine = hak__request_heap();
@@ -108,8 +111,9 @@ static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
     void *block;
     if (own == NULL)
         return process_request(HAK_ALIGN, n, false);
-    if (hak__is_region(own))
-        return hak__region_request(hak__region_handle(own), HAK_ALIGN, n, "hak_heap_malloc");
+    const struct hak_regions *regions = hak__regions_of(own);
+    if (regions != NULL)
+        return regions->alloc(hak__region_handle(own), HAK_ALIGN, n, "hak_heap_malloc");
     if (hak_unlikely(hak__profile_asked()))
         hak__profile_answer();
     if (hak__profile_malloc_counts() && (block = heap_malloc_counted(own, n)) != NULL)
@@ -143,7 +147,7 @@ hak_export void *hak_heap_calloc(hak_heap_t *own, size_t count, size_t size)
         return hak__no_memory();
     if (own == NULL)
         return process_request(HAK_ALIGN, n, true);
-    if (n <= HAK_TINY_MAX || hak__is_region(own)) {
+    if (n <= HAK_TINY_MAX || hak__regions_of(own) != NULL) {
         void *block = hak_heap_malloc(own, n);
         return block == NULL ? NULL : memset(block, 0, n);
     }
@@ -158,8 +162,9 @@ hak_export void *hak_heap_aligned_alloc(hak_heap_t *own, size_t align, size_t n)
         return hak__fail(EINVAL);
     if (own == NULL)
         return process_request(align, n, false);
-    if (hak__is_region(own))
-        return hak__region_request(hak__region_handle(own), align, n, "hak_heap_aligned_alloc");
+    const struct hak_regions *regions = hak__regions_of(own);
+    if (regions != NULL)
+        return regions->alloc(hak__region_handle(own), align, n, "hak_heap_aligned_alloc");
     return hak__uheap_request(own, align, n, &zero, "hak_heap_aligned_alloc");
 }
 
@@ -178,8 +183,9 @@ hak_export void *hak_heap_realloc(hak_heap_t *own, void *p, size_t n)
 {
     if (p == NULL)
         return hak_heap_malloc(own, n);
-    if (own != NULL && hak__is_region(own))
-        return hak__region_change(hak__region_handle(own), p, n, "hak_heap_realloc");
+    const struct hak_regions *regions = hak__regions_of(own);
+    if (regions != NULL)
+        return regions->realloc(hak__region_handle(own), p, n, "hak_heap_realloc");
     expect_block_of(own, p, "hak_heap_realloc");
     return hak_realloc(p, n); /* keeps it in its heap */
 }
@@ -188,8 +194,9 @@ hak_export void hak_heap_free(hak_heap_t *own, void *p)
 {
     if (p == NULL)
         return;
-    if (own != NULL && hak__is_region(own)) {
-        hak__region_end(hak__region_handle(own), p, "hak_heap_free");
+    const struct hak_regions *regions = hak__regions_of(own);
+    if (regions != NULL) {
+        regions->free(hak__region_handle(own), p, "hak_heap_free");
         return;
     }
     expect_block_of(own, p, "hak_heap_free");
@@ -207,10 +214,11 @@ hak_export hak_heap_t *hak_heap_of(const void *p)
 
 hak_export void hak_heap_set_limit(hak_heap_t *own, size_t limit)
 {
+    const struct hak_regions *regions = hak__regions_of(own);
     if (own == NULL) {
         hak__option_put(HAK_OPTION_limit, limit);
-    } else if (hak__is_region(own)) {
-        hak__region_set_limit(hak__region_handle(own), limit, "hak_heap_set_limit");
+    } else if (regions != NULL) {
+        regions->set_limit(hak__region_handle(own), limit, "hak_heap_set_limit");
     } else {
         hak__uheap_expect(own, "hak_heap_set_limit");
         hak_store(&own->account.limit, limit == 0 ? SIZE_MAX : limit, HAK_RELAXED);
@@ -220,13 +228,13 @@ hak_export void hak_heap_set_limit(hak_heap_t *own, size_t limit)
 hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_figures *out, size_t size)
 {
     struct hak_heap_figures stats;
-    bool region = own != NULL && hak__is_region(own);
-    if (own != NULL && !region)
+    const struct hak_regions *regions = hak__regions_of(own);
+    if (own != NULL && regions == NULL)
         hak__uheap_expect(own, "hak_heap_stats");
     if (out == NULL || size < offsetof(struct hak_heap_figures, limit))
         return EINVAL;
-    if (region)
-        hak__region_figures(hak__region_handle(own), &stats, "hak_heap_stats");
+    if (regions != NULL)
+        regions->figures(hak__region_handle(own), &stats, "hak_heap_stats");
     else if (own == NULL)
         hak__process_figures(&stats);
     else
@@ -238,19 +246,22 @@ hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_figures *out, siz
 
 hak_export int hak_heap_visit(hak_heap_t *own, hak_heap_visitor *visit, void *argument)
 {
+    const struct hak_regions *regions = hak__regions_of(own);
     if (own == NULL)
         return ENOTSUP;
-    if (hak__is_region(own))
-        return hak__region_visit_blocks(hak__region_handle(own), visit, argument);
+    if (regions != NULL)
+        return regions->visit(hak__region_handle(own), visit, argument);
     hak__uheap_expect(own, "hak_heap_visit");
     return hak__uheap_visit(own, visit, argument);
 }
 
 hak_export hak_heap_t *hak_heap_next(hak_heap_t *heap)
 {
-    const struct hak_region *region = heap != NULL && hak__is_region(heap) ? hak__region_handle(heap) : NULL;
-    hak_heap_t *next = region != NULL ? NULL : hak__uheap_next(heap);
-    return next != NULL ? next : (hak_heap_t *)(void *)hak__region_after(region);
+    const struct hak_regions *regions = hak__regions_of(heap);
+    hak_heap_t *next = regions != NULL ? NULL : hak__uheap_next(heap);
+    struct hak_region *region = regions != NULL ? hak__region_handle(heap) : NULL;
+    regions = hak_load(&hak__regions, HAK_ACQUIRE);
+    return next != NULL || regions == NULL ? next : (hak_heap_t *)(void *)regions->next(region);
 }
 
 /* --- defaults ------------------------------------------------------------------------------------------------------------------ */

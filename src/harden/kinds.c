@@ -11,7 +11,6 @@
 #include "diag/report.h"
 #include "harden/harden.h"
 #include "harden/quarantine.h"
-#include "harden/zero_size.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
 #include "process/request.h"

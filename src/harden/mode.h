@@ -1,8 +1,10 @@
 /* Hardened mode (HAKMEM_HARDEN=1): its settings. What it does stands in this folder, from the bottom up:
  *
- *   mode.h         what the options ask                  harden.h      seals, slack and whole calls, block by block
- *   spans.h        spans, in the layer of span/          zero_size.h   blocks of no bytes
- *   quarantine.h   freed blocks wait, in that of cache/  ending.c      the check at exit; kinds.c: the tables of kinds/
+ *   mode.h         what the options ask
+ *   spans.h        hardened spans, in the layer of span/
+ *   quarantine.h   where freed blocks wait, in the layer of cache/
+ *   harden.h       single blocks: seals, slack, whole calls; blocks of no bytes (zero_size.c); the check at exit (ending.c)
+ *   kinds.c        the tables of kinds/, and malloc in a hardened process
  *
  * The fast paths ignore it. All bins are closed, so each malloc takes the slow path; a hardened span's start_bound is 0, so each
  * free does too (span/span.h). So the map also tells where an address belongs:

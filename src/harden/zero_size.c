@@ -1,5 +1,5 @@
-/* See zero_size.h. */
-#include "harden/zero_size.h"
+/* Addresses for malloc(0). See harden.h. */
+#include "harden/harden.h"
 
 #include "arena/meta.h"
 #include "arena/window.h"

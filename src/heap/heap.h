@@ -204,8 +204,9 @@ bool hak__heap_adopt(struct hak_heap *heap, uint32_t class);
  * Makes a new heap a common one if the number of heaps calls for one more. */
 bool hak__common_add(struct hak_heap *heap);
 
-/* How many blocks of the class they may give to a new heap. */
-uint32_t hak__common_first(uint32_t class);
+/* How many blocks of the class they may give to the heap, which has not used it so far. */
+uint32_t hak__common_first(const struct hak_heap *heap, uint32_t class);
+bool hak__common_exist(void);
 
 /* Takes a few blocks of a class with common_left, at most its capacity, into out[0..], like hak__heap_take; returns 0 if there are
  * none now. */

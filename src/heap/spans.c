@@ -5,7 +5,6 @@
 #include "base/bits.h"
 #include "harden/spans.h"
 #include "os/os.h"
-#include "span/experiments.h"
 #include "span/pool.h"
 
 void hak__heap_init(void)
@@ -71,7 +70,7 @@ void hak__warm_join(struct hak_heap *heap, struct hak_span *span)
 {
     struct hak_heap_class *class = &heap->classes[span->class];
     hak_assert(class->warm_count < HAK_WARM_MAX && span->warm == 0 && span->listed, "a listed span joins a pool with room");
-    heap->warm[span->class][class->warm_count] = (uint32_t)hak__span_slab(span);
+    class->warm[class->warm_count] = (uint32_t)hak__span_slab(span);
     span->warm = ++class->warm_count;
 }
 
@@ -80,7 +79,7 @@ void hak__warm_leave(struct hak_heap *heap, struct hak_span *span)
     hak_assert(span->warm != 0 && span->warm <= heap->classes[span->class].warm_count, "a member of the pool leaves");
     struct hak_heap_class *class = &heap->classes[span->class];
     struct hak_span *last = hak__warm_newest(heap, span->class);
-    heap->warm[span->class][span->warm - 1] = (uint32_t)hak__span_slab(last);
+    class->warm[span->warm - 1] = (uint32_t)hak__span_slab(last);
     last->warm = span->warm;
     span->warm = 0;
     class->warm_count--;
@@ -90,8 +89,10 @@ void hak__warm_leave(struct hak_heap *heap, struct hak_span *span)
 
 /* The run of hits that has just ended changes the rate, and the rate the budget: for a class that misses often, a longer search of
  * its list pays. */
-static void warm_adapt(struct hak_heap_class *class)
+static void warm_adapt(const struct hak_heap *heap, struct hak_heap_class *class)
 {
+    if (heap->warm_fixed)
+        return;
     uint32_t hits = (uint32_t)hak_counted(&class->warm_hits), run = hits - class->warm_hits_then;
     uint32_t sample = 255 - 255 / (run + 1u);
     class->warm_hits_then = hits;
@@ -109,10 +110,10 @@ static void warm_adapt(struct hak_heap_class *class)
 
 /* A quarter of a batch, or half a span if that is less. Less than a whole batch, because a refill that is a little short costs less
  * than a search through several spans (docs/decisions/0005). */
-static uint32_t blocks_needed(uint32_t class_index)
+static uint32_t blocks_needed(const struct hak_heap *heap, uint32_t class_index)
 {
     const struct hak_class *sizes = &hak__classes[class_index];
-    size_t batch = sizes->batch < 32 ? sizes->batch : hak__refill_count();
+    size_t batch = sizes->batch < 32 ? sizes->batch : heap->refill_count;
     return (uint32_t)hak_min(hak_div_up(batch, 4), (sizes->blocks + 1u) / 2);
 }
 
@@ -121,15 +122,15 @@ static uint32_t blocks_needed(uint32_t class_index)
 void hak__warm_missed(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
-    warm_adapt(class);
-    class->warm_need = (uint16_t)(hak__warm_budget(class->warm_budget) == 0 ? 0 : blocks_needed(class_index));
+    warm_adapt(heap, class);
+    class->warm_need = (uint16_t)(class->warm_budget == 0 ? 0 : blocks_needed(heap, class_index));
 }
 
 bool hak__warm_prefill(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
     hak_assert(class->warm_count <= HAK_WARM_MAX, "a pool has its places");
-    uint32_t budget = hak__warm_budget(class->warm_budget), looks = budget * SPAN_LOOKS, count = 0;
+    uint32_t budget = class->warm_budget, looks = budget * SPAN_LOOKS, count = 0;
     struct hak_span *found[HAK_WARM_MAX];
     budget = (uint32_t)hak_min(budget, HAK_WARM_MAX - (size_t) class->warm_count);
     for (struct hak_span *span = class->spans; span != NULL && count < budget && looks > 0; span = span->next, looks--)

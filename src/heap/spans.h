@@ -63,7 +63,7 @@ void hak__heap_unlist_all(struct hak_heap *heap, uint32_t class);
 
 hak_inline struct hak_span *hak__warm_member(struct hak_heap *heap, uint32_t class, uint32_t place)
 {
-    return &hak__spans[heap->warm[class][place]];
+    return &hak__spans[heap->classes[class].warm[place]];
 }
 
 hak_inline struct hak_span *hak__warm_newest(struct hak_heap *heap, uint32_t class)

@@ -10,7 +10,6 @@
 #pragma once
 
 #include "base/assert.h"
-#include "os/robust.h"
 #include "span/span.h"
 
 /* --- bins --------------------------------------------------------------------------------------------------------------- */
@@ -23,31 +22,36 @@ struct hak_bin {
 };
 _Static_assert(sizeof(struct hak_bin) == HAK_BIN_SIZE, "class offsets are those of bins; one line per operation");
 
-/* The rest of a class, off the fast path. */
+enum { HAK_WARM_MAX = 16 };
+
+/* The rest of a class, off the fast path. All of it is zero until the thread first uses the class (cache/tune.c), so that a thread
+ * touches only what its sizes need. */
 struct hak_heap_class {
     struct hak_bin hidden; /* the real bin while the visible one is closed */
-    void **bottom;
+    void **bottom; /* NULL: the class has not been opened, and its bin is closed */
     struct hak_span *spans; /* those with blocks to give */
     uint16_t capacity; /* 0: nothing is cached, the bin is closed */
     uint16_t ceiling; /* capacity may grow to this */
-    uint8_t local; /* its slots are heap->slots.local's, of fixed number */
+    uint8_t local : 1; /* its slots are heap->local_slots', of fixed number */
+    uint8_t absorbs : 1; /* while closed by polling: whether it took in blocks of other heaps before */
     uint8_t returned_lately; /* blocks were drained or collected since the capacity last grew */
     uint8_t missed_lately; /* the bin was found empty since the capacity last grew */
     uint8_t common_left; /* blocks that the common heaps may still give (take.c) */
     uint8_t dry; /* misses since blocks were last drained or collected; stops counting at its maximum */
+    uint8_t ramp; /* refills since the class began or was flushed; stops counting when batches are whole */
     uint16_t moves; /* refills and drains since the budget was last checked */
+    uint16_t moved_seen; /* blocks refilled and drained when idle bins last gave back, modulo 2^16 */
     uint16_t warm_need; /* blocks that make a span good for a refill; 0: no warm pool */
     uint8_t warm_count; /* spans in the warm pool */
-    uint8_t warm_budget; /* the most spans that the next miss puts there, if adaptive */
+    uint8_t warm_budget; /* the most spans that the next miss puts there */
     uint8_t warm_rate; /* hit rate of late, in 256ths */
-    uint8_t absorbs; /* while closed by polling: whether it took in blocks of other heaps before */
     bool sample_next; /* the request that next finds the bin empty is to be sampled (cache/refill.c) */
-    uint8_t ramp; /* refills since the class began or was flushed; stops counting when batches are whole */
     uint32_t warm_hits_then; /* warm_hits when the pool was last found empty */
+    uint32_t warm[HAK_WARM_MAX]; /* the warm pool, by slab */
     hak_counter refilled, drained, collected, misses, span_count, mallocs, frees;
     hak_counter warm_hits, warm_prefilled;
 };
-_Static_assert(sizeof(struct hak_heap_class) == 128, "two cache lines");
+_Static_assert(sizeof(struct hak_heap_class) == 192, "three cache lines");
 
 enum {
     HAK_MODE_EXACT = 1,
@@ -76,13 +80,14 @@ enum hak_closed_reason {
 
 /* --- state of the layers above ------------------------------------------------------------------------------------------ */
 
+enum { HAK_SLOTS_LEAST = 16, HAK_AREAS_FIRST = 5 };
+
 /* The slots of the bins (cache/tune.c). */
 struct hak_slots {
-    /* the slots, with their guards, of classes whose options ask for it; else the beginning of the slot area */
-    void *local[HAK_CLASS_LOCAL_LAST - HAK_CLASS_LOCAL_FIRST + 1][1 + HAK_LOCAL_SLOTS];
-    void **next, **end; /* the rest of the slot area behind the heap's struct */
+    void **next, **end; /* the rest of the slot area: `first`, then the unused local slots, then behind the heap's struct */
     size_t mapped; /* mapped bytes of HAK_HEAP_STRIDE */
     void **free[10]; /* slot areas given back, by power of two */
+    void *first[HAK_AREAS_FIRST * (1 + HAK_SLOTS_LEAST)]; /* near what every thread touches */
 };
 
 /* The budget of the bins (cache/tune.c). */
@@ -90,10 +95,10 @@ struct hak_budget {
     size_t bytes; /* capacity * size above the first capacities, summed */
     size_t process_bytes; /* capacity * size, summed, and large_cache.charged */
     bool in_process; /* ... and counted in the process's sum; not while parked */
+    bool fixed; /* capacities neither grow nor shrink */
     uint32_t pause; /* refused growths before the budget is checked again */
     uint32_t hand; /* the class at which the search for idle capacity continues */
     uint64_t shrink_ms; /* when idle bins last gave back */
-    uint32_t moved_seen[HAK_CLASSES]; /* blocks refilled and drained at that time, modulo 2^32 */
 };
 
 /* Decides when a thread that only hits reads the clock (upkeep/polling.c). */
@@ -164,7 +169,6 @@ struct hak_share {
     struct hak_uheap *standard; /* of a thread's heap in HAK_MODE_REDIRECTED: the target of requests */
     uint32_t first_span; /* of a share: the list of all its spans, as the first one's slab plus one */
     bool merged; /* of a share without a user heap: its bins may hold blocks that are the process's now */
-    struct hak_robust_thread robust; /* of a thread's heap: for the locks of regions (userheap/region.h) */
 };
 
 /* Counts `bytes` against the limit. False: the limit does not allow them, and nothing is counted. Relaxed: the figure guards
@@ -246,8 +250,6 @@ enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_U
 enum hak_heap_user { HAK_OWNER, HAK_SWEEPER };
 enum hak_heap_left { HAK_LEFT_NOTHING, HAK_LEFT_NOW, HAK_LEFT_BEFORE }; /* before the last step of upkeep */
 
-enum { HAK_WARM_MAX = 16 };
-
 /* The part that the fast paths read; the sentinel has only this (cache/cache.h). */
 #define HAK_HEAP_FRONT \
     uint32_t tag; /* id << HAK_CLASS_OFFSET_BITS */ \
@@ -285,27 +287,31 @@ struct hak_heap {
     struct hak_outbox outbox;
     struct hak_budget budget;
     struct hak_polling polling;
+    uint16_t refill_count; /* blocks of a refill that bytes do not limit */
+    bool warm_fixed; /* the classes' warm_budget does not change */
     uint64_t sample_left; /* refilled blocks up to the next sample; 0: not drawn (cache/refill.c) */
-    struct hak_large_cache large_cache;
     struct hak_sources sources;
-    struct hak_assigned assigned;
     struct hak_heap_counts counts;
     size_t large_out; /* bytes of large blocks allocated, including large_remote_freed */
     struct hak_quarantine *quarantine; /* hardened mode: freed blocks that are not reused yet */
     _Atomic uint64_t thread; /* process << 32 | its thread's number; 0: none, or not known yet */
     bool ending; /* the thread has begun to run its destructors */
+    bool takes_common; /* made when common heaps existed: they give the first blocks of each class (take.c) */
     uint32_t generation; /* in which the heap began, or its bins were emptied because of inherited blocks (kinds/plain.c) */
     uint32_t left; /* blocks in the bins of a parked heap: enum hak_heap_left */
     _Atomic uint32_t state; /* enum hak_heap_state */
     _Atomic uint32_t parked_next; /* id of the next parked heap */
-    struct hak_share share; /* user heaps */
     /* the line that other threads write */
     hak_line_aligned _Atomic(struct hak_span *) pending;
     _Atomic size_t large_remote_freed; /* bytes of large blocks that other threads have freed with their spans */
     hak_line_aligned struct hak_heap_class classes[HAK_CLASSES];
-    /* the warm pools, by slab; unused parts stay untouched */
-    uint32_t warm[HAK_CLASSES][HAK_WARM_MAX];
-    /* last, because few threads ever touch it */
+    /* few threads ever touch the rest */
+    struct hak_large_cache large_cache;
+    struct hak_assigned assigned;
+    struct hak_share share; /* user heaps */
+    /* ... with their guards, by class; else the slot area goes on there. Aligned so that it begins at a page of 4 KiB. */
+    void *local_slots[HAK_CLASS_LOCAL_LAST - HAK_CLASS_LOCAL_FIRST + 1][1 + HAK_LOCAL_SLOTS] __attribute__((aligned(1024)));
     hak_line_aligned struct hak_outbox_bucket outbox_buckets[HAK_OUTBOX_BUCKETS];
 };
+_Static_assert(offsetof(struct hak_heap, classes[4]) <= 4096, "what every thread touches is one page, with its smallest classes");
 _Static_assert(sizeof(struct hak_heap) + 64 < HAK_HEAP_FIRST, "the slot area follows in the same stride");

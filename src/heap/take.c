@@ -138,14 +138,17 @@ static unsigned wanted_slabs(const struct hak_heap *heap, uint32_t class_index)
  * spans leave over. */
 static size_t find_unused(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh)
 {
-    unsigned full = *count, single = hak__class_single_slabs(class_index);
+    unsigned full = *count;
     size_t slab = heap->sources.home == 0 ? HAK_NO_RUN : hak__pool_take_near(heap->sources.home - 1, full, fresh);
     if (slab == HAK_NO_RUN)
         slab = hak__pool_take(full, fresh);
     if (slab == HAK_NO_RUN && heap->assigned.count != 0)
         slab = hak__assigned_take(heap, full, fresh);
-    if (slab != HAK_NO_RUN || class_index < HAK_CLASS_FIRST_LARGE || single == full || hak__hardened.on)
+    if (slab != HAK_NO_RUN || class_index < HAK_CLASS_FIRST_LARGE || hak__hardened.on)
         return slab;
+    unsigned single = hak__class_single_slabs(class_index);
+    if (single == full)
+        return HAK_NO_RUN;
     *count = single;
     slab = hak__pool_take(single, fresh);
     return slab != HAK_NO_RUN ? slab : hak__assigned_take(heap, single, fresh);
@@ -230,20 +233,27 @@ static size_t search_slabs(struct hak_heap *heap, uint32_t class_index, unsigned
 }
 
 /* The same within the limit of a share's user heap. Counts the largest possible number of slabs beforehand. */
-static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
+static size_t find_slabs_of_share(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
 {
-    unsigned most = wanted_slabs(heap, class_index);
+    unsigned most = *count;
     *stage = HAK_STAGE_LOCKED;
-    if (hak_unlikely(!hak__span_admit(heap, most))) {
+    if (!hak__span_admit(heap, most)) {
         hak__heap_spare(heap, class_index);
-        most = wanted_slabs(heap, class_index);
+        *count = most = wanted_slabs(heap, class_index);
         if (!hak__span_admit(heap, most))
             return HAK_NO_RUN;
     }
-    *count = most;
     size_t slab = search_slabs(heap, class_index, count, fresh, stage);
     hak__span_discount(heap, slab == HAK_NO_RUN ? most : most - *count);
     return slab;
+}
+
+static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
+{
+    *count = wanted_slabs(heap, class_index);
+    if (hak_unlikely(hak__heap_is_share(heap)))
+        return find_slabs_of_share(heap, class_index, count, fresh, stage);
+    return search_slabs(heap, class_index, count, fresh, stage);
 }
 
 struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class_index)
@@ -501,10 +511,12 @@ void hak__common_fork_child(void)
         hak_store(&commons[i], 0, HAK_RELAXED);
 }
 
-uint32_t hak__common_first(uint32_t class)
+bool hak__common_exist(void) { return hak_load(&common_count, HAK_RELAXED) != 0; }
+
+uint32_t hak__common_first(const struct hak_heap *heap, uint32_t class)
 {
     bool fits = hak__classes[class].size >= COMMON_LEAST && hak__classes[class].size <= COMMON_MOST;
-    return fits && hak_load(&common_count, HAK_RELAXED) != 0 ? FIRST_BLOCKS : 0;
+    return fits && heap->takes_common ? FIRST_BLOCKS : 0;
 }
 
 /* Locks a free one, or returns NULL. Threads begin at different ones. The last may have no id yet. */

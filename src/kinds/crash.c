@@ -15,8 +15,8 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
-#include "trace/frames.h"
 #include "trace/trace.h"
+#include "trace/unwind.h"
 
 enum { SIGNALS = 3, DESCRIPTION = 200 };
 

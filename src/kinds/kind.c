@@ -4,20 +4,27 @@
 #include "arena/arena.h"
 #include "base/assert.h"
 #include "heap/heap.h"
+#include "userheap/userheap.h"
 
 #define X(name) &hak__kind_##name,
-static const struct hak_kind *const kinds_beside[] = { HAK_KINDS_BESIDE(X) }; /* the last one has every address */
+/* NULL stands for libhakmem-region's. The last one has every address. */
+static const struct hak_kind *const kinds_beside[] = { HAK_KINDS_BESIDE(X) NULL, HAK_KINDS_LAST(X) };
 #undef X
+
+static const struct hak_kind *kind_with(const void *p, bool described)
+{
+    const struct hak_regions *regions = hak_load(&hak__regions, HAK_ACQUIRE);
+    for (const struct hak_kind *const *row = kinds_beside;; row++) {
+        const struct hak_kind *kind = *row != NULL || regions == NULL ? *row : regions->kind;
+        if (kind != NULL && (!described || kind->describe != NULL) && kind->has(p))
+            return kind;
+    }
+}
 
 const struct hak_kind *hak__kind_beside(const void *p, uint32_t word)
 {
-    const struct hak_kind *const *kind = kinds_beside;
     hak_assert(!hak__names_span(word) && word != hak__owner_huge(), "the word tells no kind");
-    if (word != 0)
-        return &hak__kind_none;
-    while (!(*kind)->has(p))
-        kind++;
-    return *kind;
+    return word != 0 ? &hak__kind_none : kind_with(p, false);
 }
 
 /* --- any address -------------------------------------------------------------------------------------------------------- */
@@ -39,10 +46,7 @@ static const struct hak_kind *kind_around(uintptr_t address)
         return hak__kind_of((const void *)address, hak__owner_huge());
     if (offset < top << HAK_SUPER_SHIFT && hak_load(&hak__supers[super].kind, HAK_RELAXED) == HAK_SUPER_IN_SLABS)
         return kind_in_slabs(offset >> HAK_SLAB_SHIFT);
-    const struct hak_kind *const *kind = kinds_beside;
-    while ((*kind)->describe == NULL || !(*kind)->has((const void *)address))
-        kind++;
-    return *kind;
+    return kind_with((const void *)address, true);
 }
 
 void hak__describe(uintptr_t address, char *text, size_t size) { kind_around(address)->describe(address, text, size); }

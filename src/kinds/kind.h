@@ -9,7 +9,7 @@
  *   a huge block                             huge         huge.c
  *   ... of a hardened process                sealed       harden/kinds.c
  *   anything else                            none         none.c       no block begins there
- *   0: the first of HAK_KINDS_BESIDE that has the address
+ *   0: the first of HAK_KINDS_BESIDE, libhakmem-region's and HAK_KINDS_LAST that has the address
  *
  * To add a kind, write its file and its row: in hak__kind_of if the word identifies it, else in HAK_KINDS_BESIDE
  * (tests/unit/test_kind.c adds one). Nothing else asks what an address is. */
@@ -60,11 +60,13 @@ struct hak_kind {
 #if !defined(HAK_KINDS_MORE)
 #define HAK_KINDS_MORE(X)   /* a test's */
 #endif
-#define HAK_KINDS_BESIDE(X) HAK_KINDS_MORE(X) X(sampled) X(zero_size) X(region) X(foreign) X(none)
+#define HAK_KINDS_BESIDE(X) HAK_KINDS_MORE(X) X(sampled) X(zero_size)
+#define HAK_KINDS_LAST(X) X(foreign) X(none)
 
 #define X(name) extern const struct hak_kind hak__kind_##name;
 HAK_KINDS_OF_WORDS(X)
 HAK_KINDS_BESIDE(X)
+HAK_KINDS_LAST(X)
 #undef X
 
 /* Whether the owner map's word names a span. */

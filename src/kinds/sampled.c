@@ -6,7 +6,7 @@
 #include "diag/report.h"
 #include "kinds/kind.h"
 #include "sample/sample.h"
-#include "trace/frames.h"
+#include "trace/unwind.h"
 #include "userheap/userheap.h"
 
 static bool sampled_has(const void *p) { return hak__sample_has(p); }

@@ -50,20 +50,25 @@
 static bool linux_failed(long result) { return hak__syscall_code(result) != 0; }
 
 /* Holds for every range in the contract of os.h. */
-static bool is_whole_pages(uintptr_t address, size_t size)
+hak_inline bool is_whole_pages(uintptr_t address, size_t size)
 {
     size_t page = hak__os_linux.page_size();
     return address % page == 0 && size % page == 0 && size != 0;
 }
 
+/* A filter may refuse the flag, and before 4.17 the kernel does not know it: then the address is only a hint. */
 static int linux_map(uintptr_t address, size_t size)
 {
+    static const int kinds[] = { MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, MAP_PRIVATE | MAP_ANONYMOUS };
+    hak_assert(address != 0, "the caller chooses the address");
     hak_assert(is_whole_pages(address, size), "a range is whole pages");
-    long got =
-        hak__syscall(SYS_mmap, address, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    long got = hak__syscall(SYS_mmap, address, size, PROT_READ | PROT_WRITE, kinds[0], -1, 0);
     int code = hak__syscall_code(got);
+    if (code != 0 && code != EEXIST && code != ENOMEM) {
+        got = hak__syscall(SYS_mmap, address, size, PROT_READ | PROT_WRITE, kinds[1], -1, 0);
+        code = hak__syscall_code(got);
+    }
     if (code == 0 && (uintptr_t)got != address) {
-        /* Before 4.17, the kernel takes the address only as a hint. */
         hak__syscall(SYS_munmap, got, size);
         code = EEXIST;
     }
@@ -524,6 +529,7 @@ int hak__os_advise(uintptr_t address, size_t size, enum hak_os_advice what)
 
 uintptr_t hak__os_probe(size_t size)
 {
+    hak_assert(size != 0, "addresses for something");
     uintptr_t found = hak__os->probe(size);
     os_counted(HAK_OS_PROBE, found == 0);
     return found;

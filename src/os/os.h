@@ -142,7 +142,7 @@ const char *hak__os_thread_pointer(void);
 hak_cold bool hak__os_filter_comes(bool comes);
 hak_cold bool hak__os_is_filtered(void);
 hak_at_start int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
-hak_cold int hak__os_readable(uintptr_t address);
+hak_for_region hak_cold int hak__os_readable(uintptr_t address);
 hak_cold bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument);
 
 /* Address ranges that the library reserves before they have memory, for data that must not move and grows to an unknown size. Real

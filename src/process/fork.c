@@ -1,7 +1,7 @@
 /* fork() in a process with threads. No lock is held across it: there is no prepare handler, so a fork neither waits for a lock
  * nor deadlocks with the C library's. A child's first slow path detects the fork (base/forked.h), resets the locks that missing
  * threads may have held (their sections keep the data valid at every step) and takes over those threads' heaps. */
-#include "process/fork.h"
+#include "process/thread.h"
 
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 #include "harden/mode.h"
 #include "process/thread.h"
 #include "upkeep/step.h"
-#include "userheap/region.h"
+#include "userheap/userheap.h"
 
 static struct hak_lock *held_while_starting;
 
@@ -35,8 +35,10 @@ static void begin_generation(struct hak_heap *mine)
 static bool fork_repair(void)
 {
     bool forker = (hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0;
+    const struct hak_regions *regions = hak_load(&hak__regions, HAK_RELAXED);
     hak__window_show();
-    hak__region_fork_child();
+    if (regions != NULL)
+        regions->fork_child();
     if (forker)
         begin_generation(hak__heap_current());
     if (hak__fork_alone() && forker)

@@ -1,5 +1,6 @@
 /* Requests to user heaps, served from the thread's share. After waiting for a share's lock the thread checks it again: the heap
  * may have ended. */
+#include "process/request.h"
 
 #include <errno.h>
 
@@ -8,7 +9,6 @@
 #include "cache/large_cache.h"
 #include "guard/exact.h"
 #include "harden/harden.h"
-#include "process/request.h"
 #include "process/start.h"
 #include "process/thread.h"
 #include "span/shield.h"

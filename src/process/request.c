@@ -7,11 +7,11 @@
 #include "arena/limit.h"
 #include "cache/cache.h"
 #include "cache/tune.h"
-#include "harden/harden.h"
-#include "harden/mode.h"
 #include "diag/latency.h"
 #include "guard/check.h"
 #include "guard/exact.h"
+#include "harden/harden.h"
+#include "harden/mode.h"
 #include "huge/huge.h"
 #include "os/os.h"
 #include "process/start.h"
@@ -54,7 +54,7 @@ void *hak__request_sample(struct hak_uheap *own, size_t align, size_t n)
 {
     bool counting = hak__profile_counts();
     struct hak_heap *heap = counting || hak__guarded_wanted() ? hak__request_heap() : NULL;
-    bool without = n == 0 && hak__hardened.on; /* blocks of no bytes stay inaccessible (harden/zero_size.h) */
+    bool without = n == 0 && hak__hardened.on; /* blocks of no bytes stay inaccessible (harden/zero_size.c) */
     if (heap == NULL || without)
         return NULL;
     if (own == NULL && (heap->mode & HAK_MODE_REDIRECTED) != 0)

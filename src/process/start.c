@@ -7,13 +7,13 @@
 #include "base/limits.h"
 #include "base/lock.h"
 #include "diag/options.h"
+#include "harden/harden.h"
 #include "harden/mode.h"
-#include "harden/zero_size.h"
 #include "heap/spans.h"
 #include "os/os.h"
-#include "process/fork.h"
 #include "process/thread.h"
 #include "stats/stats.h"
+#include "userheap/userheap.h"
 
 static struct hak_lock start_lock = HAK_LOCK_INIT(HAK_RANK_INIT);
 static _Atomic bool started;
@@ -56,6 +56,17 @@ bool hak__start(void)
     if (hak_unlikely(!hak_load(&started, HAK_ACQUIRE)) && !start_slow())
         return false;
     hak__fork_check();
+    return true;
+}
+
+bool hak__regions_join(const struct hak_regions *regions)
+{
+    /* release: pairs with the acquire of each reader; the table's pages are relocated. */
+    hak_store(&hak__regions, regions, HAK_RELEASE);
+    if (!hak__start())
+        return false;
+    hak__fork_check();
+    hak__fork_watch();
     return true;
 }
 

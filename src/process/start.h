@@ -14,6 +14,11 @@ hak_inline bool hak__is_hardened(void)
     return hak_unlikely(hak_load(&hak__hardened.open, HAK_RELAXED)) && hak__start() && hak__hardened.on;
 }
 
+/* Called by libhakmem-region when it is loaded, and before it makes or attaches a heap. From then on a child of this process detects
+ * the fork, however many threads there are. False: the system refuses. */
+struct hak_regions;
+hak_for_region hak_cold bool hak__regions_join(const struct hak_regions *regions);
+
 /* Reads the options if they were unreadable at the start; false: they were read before. */
 bool hak__start_options(void);
 

@@ -147,7 +147,6 @@ static struct hak_heap *obtain_heap(void)
     if (heap != NULL) {
         hak__cache_take_up(heap);
         hak__cache_unpark(heap);
-        heap->share.robust.generation = 0;
         if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0)) /* left behind by a fork */
             hak__cache_redirect(heap, false);
         return heap;

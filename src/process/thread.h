@@ -28,3 +28,6 @@ void hak__thread_reopen_early(void);
 /* At process end: collects remote frees, so that double frees among them are still reported. Waits for no thread, and skips an
  * unrepaired forked child. */
 hak_at_start void hak__thread_settle(void);
+
+/* Repairs forked children from now on (fork.c). At the library's start, under the lock `starting`. */
+void hak__fork_init(struct hak_lock *starting);

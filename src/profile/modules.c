@@ -1,5 +1,5 @@
-/* See modules.h. */
-#include "profile/modules.h"
+/* See sites.h. */
+#include "profile/sites.h"
 
 #include <elf.h>
 #include <link.h>

@@ -6,7 +6,6 @@
 #include "base/bits.h"
 #include "os/loaded.h"
 #include "os/os.h"
-#include "profile/modules.h"
 #include "trace/unwind.h"
 
 enum { SITE_BUCKETS = 1 << 14, SITE_OWN_FRAMES = 12 };

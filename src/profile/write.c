@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "diag/report.h"
 #include "os/os.h"
-#include "profile/modules.h"
+#include "profile/sites.h"
 
 enum { OUT_SIZE = 4096, OUT_PIECE = 320, DUMPS_KEPT = 16, NAME_ROOM = 64 };
 

@@ -13,7 +13,7 @@
 #include "base/syscall.h"
 #include "diag/report.h"
 #include "sample/sample.h"
-#include "trace/frames.h"
+#include "trace/unwind.h"
 
 static void say_event(const char *what, const struct hak_sample_event *event)
 {

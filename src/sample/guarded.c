@@ -16,7 +16,6 @@
 #include "harden/mode.h"
 #include "os/os.h"
 #include "span/shield.h"
-#include "trace/frames.h"
 #include "trace/unwind.h"
 
 /* A reused slot is the oldest of PICKS random ones: old ones come first, and none is predictable. */

@@ -24,6 +24,7 @@ struct hak_class {
 };
 
 extern const struct hak_class hak__classes[HAK_CLASSES];
+extern __attribute__((visibility("default"))) const struct hak_class hak__class_rows[HAK_CLASSES]; /* the same for libhakmem-region */
 
 /* A class as the owner map and the request tables store it: as the byte offset of its bin, which is also that of its row in
  * hak__classes, so the fast paths need no shift. Everywhere else a class is its index, a plain number. */
@@ -90,7 +91,7 @@ hak_inline uint32_t hak__class_of(size_t n)
 hak_inline bool hak__is_large(uint32_t class) { return class >= HAK_CLASS_FIRST_LARGE; }
 
 /* The smallest class for n bytes whose blocks all lie at multiples of `align`, a power of two; HAK_CLASSES: there is none. */
-uint32_t hak__aligned_class(size_t align, size_t n);
+hak_for_region uint32_t hak__aligned_class(size_t align, size_t n);
 
 /* An offset from a span's start in units of blocks, by one multiplication with the class's reciprocal. The product is a fixed-point
  * number: above the point is offset / size; the fraction below it is less than the reciprocal only for whole multiples of the size:

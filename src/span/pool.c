@@ -11,6 +11,7 @@
 #include "arena/runs.h"
 #include "arena/window.h"
 #include "base/assert.h"
+#include "diag/options.h"
 #include "harden/mode.h"
 #include "os/os.h"
 
@@ -201,7 +202,7 @@ static bool others_have_room(void)
 
 void hak__tiers_step(void)
 {
-    if (!hak__tiers_on() || !others_have_room())
+    if (hak__option(HAK_OPTION_tiers) == 0 || !others_have_room())
         return;
     for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1)) {
         uint64_t word = hak_load(&hak__supers[super].slabs, HAK_SEQ_CST);
@@ -286,7 +287,7 @@ static size_t claim_in(size_t super, unsigned count, bool *fresh)
 
 /* --- search -------------------------------------------------------------------------------------------------------- */
 
-enum which_supers { ANY_TIER, HOT_ONES, DRAINING_ONES };
+enum which_supers { HOT_ONES, DRAINING_ONES };
 
 /* Of 64 SuperSlabs, those whose longest hinted run is of exactly this level: the shorter it is, the fuller they are. */
 static uint64_t pool_candidates(enum which_supers which, size_t word, unsigned level)
@@ -295,7 +296,7 @@ static uint64_t pool_candidates(enum which_supers which, size_t word, unsigned l
     uint64_t bits = hak_load(&hints->partial[level], HAK_RELAXED);
     if (bits != 0 && level + 1 < HAK_LEVELS)
         bits &= ~hak_load(&hints->partial[level + 1], HAK_RELAXED);
-    if (bits == 0 || which == ANY_TIER)
+    if (bits == 0)
         return bits;
     uint64_t draining = hak_load(&hints->draining, HAK_RELAXED);
     return bits & (which == HOT_ONES ? ~draining : draining);
@@ -317,11 +318,11 @@ static uint64_t fullest_superslab(size_t word, uint64_t bits, unsigned *left)
     return best;
 }
 
-/* With tiers, takes a single slab from the fullest of the first few SuperSlabs that offer one; otherwise takes from the lowest. */
+/* Takes a single slab from the fullest of the first few SuperSlabs that offer one, a longer run from the lowest. */
 static size_t search_word(enum which_supers which, size_t word, unsigned level, unsigned count, bool *fresh)
 {
     uint64_t bits = pool_candidates(which, word, level), tried;
-    for (unsigned left = which != ANY_TIER && count == 1 ? CANDIDATES : 0; bits != 0; bits &= ~tried) {
+    for (unsigned left = count == 1 ? CANDIDATES : 0; bits != 0; bits &= ~tried) {
         bool only = (bits & (bits - 1)) == 0;
         tried = only || left == 0 ? bits & -bits : fullest_superslab(word, bits, &left);
         size_t found = claim_in(word * 64 + hak_ctz64(tried), count, fresh);
@@ -390,9 +391,8 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
 size_t hak__pool_take(unsigned count, bool *fresh)
 {
     hak_assert(count != 0 && count <= HAK_SPAN_SLABS_MAX, "a run of a span's length");
-    bool tiers = hak__tiers_on();
-    size_t found = pool_search(tiers ? HOT_ONES : ANY_TIER, count, fresh);
-    if (found == HAK_NO_RUN && tiers && hak_load(&hak__tier_counts.draining, HAK_RELAXED) != 0) {
+    size_t found = pool_search(HOT_ONES, count, fresh);
+    if (found == HAK_NO_RUN && hak_load(&hak__tier_counts.draining, HAK_RELAXED) != 0) {
         found = pool_search(DRAINING_ONES, count, fresh);
         if (found != HAK_NO_RUN)
             hak__tier_drawn();
@@ -463,7 +463,7 @@ void hak__pool_give_inherited(size_t slab, unsigned count)
 {
     size_t super = slab / HAK_SUPER_SLABS;
     bool clean = !hak__super_is_bare(super) && !hak__thp_must_stay(super)
-              && hak__arena_purge_range(hak__slab_start(slab), (size_t)count << HAK_SLAB_SHIFT);
+              && hak__arena_purge_range(hak__slab_start(slab), (size_t)count << HAK_SLAB_SHIFT, HAK_UNUSED_SLABS);
     if (!clean)
         hak__pool_give(slab, count);
     else

@@ -7,7 +7,6 @@
 
 #include "arena/arena.h"
 #include "base/bits.h"
-#include "span/experiments.h"
 
 /* --- the slabs of a SuperSlab --------------------------------------------------------------------------------------------
  *
@@ -77,10 +76,10 @@ extern struct hak_tier_figures hak__tier_counts;
 
 hak_inline unsigned hak__slabs_used(uint64_t word) { return HAK_SUPER_SLABS - hak_popcount32(hak__slabs_unused(word)); }
 
-/* Whether the SuperSlab is DRAINING; never while the option tiers is 0. */
+/* Whether the SuperSlab is DRAINING. */
 hak_inline bool hak__tier_draining(size_t super)
 {
-    return (hak_load(&hak__super_words[super / 64].draining, HAK_RELAXED) >> super % 64 & 1) != 0 && hak__tiers_on();
+    return (hak_load(&hak__super_words[super / 64].draining, HAK_RELAXED) >> super % 64 & 1) != 0;
 }
 
 /* Updates the tier after a claim has made the SuperSlab's word `word`. From any thread. */

@@ -11,7 +11,7 @@
 enum { BESIDE_WORDS = 64 };
 
 _Atomic bool hak__shields;
-static _Atomic uint64_t beside_notes[BESIDE_WORDS]; /* indexed by an address's slab, modulo their number */
+static hak_rare_data _Atomic uint64_t beside_notes[BESIDE_WORDS]; /* indexed by an address's slab, modulo their number */
 static _Atomic uintptr_t watched_start, watched_end;
 
 static uint64_t beside_bit(uintptr_t at) { return 1ull << (at >> HAK_SLAB_SHIFT) % 64; }

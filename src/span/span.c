@@ -167,7 +167,7 @@ static hak_cold void leave_pieces(struct hak_span *span)
 }
 
 /* For an assertion. */
-static bool are_unowned(size_t slab, uint32_t slabs)
+hak_inline bool are_unowned(size_t slab, uint32_t slabs)
 {
     bool unowned = true;
     for (uint32_t i = 0; i < slabs; i++)

@@ -150,7 +150,7 @@ struct hak_span {
     uint32_t next_owned, prev_owned; /* in the list of all spans of a share (heap/state.h): slabs, plus one */
     void *account; /* of a share's span: not NULL if its frontier moves by more than a page,
                                                   * because slabs used before are resident; of a huge block: its
-                                                  * user heap (userheap/huge_blocks.c); of a slab without blocks:
+                                                  * user heap (userheap/userheap.c); of a slab without blocks:
                                                   * HAK_SPAN_DESTROYED if a user heap has been destroyed with it */
 };
 

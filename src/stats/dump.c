@@ -12,7 +12,6 @@
 #include "diag/emitter.h"
 #include "diag/options.h"
 #include "diag/report.h"
-#include "userheap/region.h"
 #include "userheap/userheap.h"
 
 enum figure_type { FIGURE_COUNTER, FIGURE_GAUGE };
@@ -147,14 +146,18 @@ static void own_rows(struct hak_emitter *out, own_row *row, const struct own_col
         hak__uheap_figures(own, &stats, false);
         row(out, &stats, own_name(&stats, escaped), column, left == ROWS_MOST);
     }
-    for (uint32_t i = 0; hak__region_next_figures(&i, &stats) && left > 0; left--)
+    const struct hak_regions *regions = hak_load(&hak__regions, HAK_ACQUIRE);
+    struct hak_region *region = regions == NULL ? NULL : regions->next(NULL);
+    for (; region != NULL && left > 0; region = regions->next(region), left--) {
+        regions->figures(region, &stats, NULL);
         row(out, &stats, own_name(&stats, escaped), column, left == ROWS_MOST);
+    }
 }
 
 static bool own_are_any(void)
 {
-    struct hak_heap_figures stats;
-    return hak__uheap_next(NULL) != NULL || hak__region_next_figures(&(uint32_t){ 0 }, &stats);
+    const struct hak_regions *regions = hak_load(&hak__regions, HAK_ACQUIRE);
+    return hak__uheap_next(NULL) != NULL || (regions != NULL && regions->next(NULL) != NULL);
 }
 
 static void own_row_text(struct hak_emitter *out, const struct hak_heap_figures *stats, const char *name,

@@ -14,7 +14,6 @@
 #include "hakmem_stats.h"
 #include "harden/harden.h"
 #include "harden/quarantine.h"
-#include "harden/zero_size.h"
 #include "huge/huge.h"
 #include "os/os.h"
 #include "profile/profile.h"
@@ -22,7 +21,6 @@
 #include "size/size.h"
 #include "span/pool.h"
 #include "upkeep/idle.h"
-#include "userheap/region.h"
 #include "userheap/userheap.h"
 
 /* X(name, address) */
@@ -64,7 +62,7 @@
     X(sample, &hak__sample) \
     X(zero_size, &hak__zero_size) \
     X(owns, &hak__owns_first)               /* the first user heap */ \
-    X(region_rows, hak__region_rows)        /* where heaps in regions lie */ \
+    X(regions, &hak__regions)               /* the address of libhakmem-region's struct hak_regions; 0: it is not loaded */ \
     X(profile, &hak__profile) \
     X(profile_bins, &hak__bins)             /* bins_exchanged offsets, 16 bits each, that lead to empty_bin during a profile */
 
@@ -167,14 +165,8 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(own_used, AT(hak_uheap, account.used)) X(own_peak, AT(hak_uheap, account.peak)) X(own_limit, AT(hak_uheap, account.limit)) \
     X(own_refused, AT(hak_uheap, account.refused)) X(own_huge_count, AT(hak_uheap, huge_count)) \
     X(own_huge_bytes, AT(hak_uheap, huge_bytes)) X(heap_next_share, AT(hak_heap, share.next)) \
-    X(regions_most, HAK_REGIONS_MOST) X(region_row_stride, sizeof(struct hak_region_row)) \
-    X(region_row_start, AT(hak_region_row, start)) X(region_row_size, AT(hak_region_row, size)) \
-    X(region_row_serial, AT(hak_region_row, serial)) \
-    X(region_size, sizeof(struct hak_region)) X(region_alive, HAK_REGION_ALIVE & UINT32_MAX) X(region_name, AT(hak_region, name)) \
-    X(region_unit_shift, AT(hak_region, unit_shift)) X(region_slab_units, AT(hak_region, slab_units)) \
-    X(region_large_units, AT(hak_region, large_units)) X(region_peak, AT(hak_region, peak_bytes)) \
-    X(region_limit, AT(hak_region, limit)) X(region_refused, AT(hak_region, refused)) \
-    X(region_live_blocks, AT(hak_region, live_blocks)) X(region_live_bytes, AT(hak_region, live_bytes))
+    X(own_in_region, HAK_OWN_IN_REGION & UINT32_MAX) X(regions_rows, AT(hak_regions, rows)) \
+    X(regions_numbers, AT(hak_regions, numbers)) X(regions_size, sizeof(struct hak_regions))
 
 /* The checksum that identifies a layout, as include/hakmem_live.h defines it. */
 enum {

@@ -1,5 +1,4 @@
 /* Finds modules as the unwinder does (trace/unwind.h), without a lock. */
-#include "trace/frames.h"
 
 #include <fcntl.h>
 #include <unistd.h>

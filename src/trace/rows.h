@@ -104,7 +104,7 @@ enum { ROWS_SHIFT = 8, ROW_RECORD_MOST = 256 };
 struct row {
     uint64_t rules, place, sum; /* packed; the index of their entry in the module's sorted table; a checksum of the entry's bytes */
 };
-static _Atomic uint64_t unwind_rows[1 << ROWS_SHIFT][4]; /* the same, and a checksum that binds them to the pc */
+static hak_rare_data _Atomic uint64_t unwind_rows[1 << ROWS_SHIFT][4]; /* the same, and a checksum that binds them to the pc */
 
 /* Checksum of a record's length and bytes, in whole 32-bit words; 0: too long, or not inside the tables. */
 hak_inline uint64_t record_sum(struct reader tables, const uint8_t *at, uint64_t sum)

@@ -5,7 +5,7 @@
 
 #include "arena/meta.h"
 #include "diag/report.h"
-#include "trace/frames.h"
+#include "trace/unwind.h"
 
 struct hak_trace_tables hak__trace_tables;
 

@@ -58,3 +58,18 @@ hak_cold uint32_t hak__unwind(uintptr_t *frames, uint32_t most);
 
 /* The same from where a signal interrupted the thread, starting there; `context` is the handler's third argument. */
 hak_cold uint32_t hak__unwind_signal(uintptr_t *frames, uint32_t most, const void *context);
+
+/* --- stacks in reports (frames.c) ------------------------------------------------------------------------------------------
+ *
+ * A heading line, then one line per return address, as module+offset for addr2line. Safe in signal handlers: allocates nothing. */
+
+enum { HAK_FRAMES_SAID = 12 }; /* the most lines per stack */
+
+/* `thread` is the kernel's thread number, 0 if unknown. */
+hak_cold void hak__frames_say(const char *what, uint32_t thread, const uintptr_t *frames, uint32_t count);
+
+/* The same for the calling thread's stack, from its call into the library on. */
+hak_cold void hak__frames_say_here(const char *what);
+
+/* The same from where a signal interrupted the calling thread; `context` is the handler's third argument. */
+hak_cold void hak__frames_say_signal(const char *what, const void *context);

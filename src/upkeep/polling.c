@@ -9,7 +9,6 @@
 #include "diag/options.h"
 #include "os/os.h"
 #include "profile/profile.h"
-#include "span/experiments.h"
 #include "span/pool.h"
 #include "upkeep/background.h"
 #include "upkeep/idle.h"
@@ -76,8 +75,8 @@ static bool has_gone_back(const struct hak_heap *heap, uint64_t now_ms, uint64_t
 
 static hak_cold void polling_decide(struct hak_heap *heap, uint64_t now_ms)
 {
-    uint64_t delay = hak__return_horizon(now_ms);
     bool much = hak_counted(&heap->polling.idle_bytes) >= HAK_POLLING_MUCH;
+    uint64_t delay = much ? hak__return_horizon(now_ms) : 0;
     if (much && heap->polling.much_ms == 0)
         heap->polling.much_ms = now_ms;
     if (much && has_gone_back(heap, now_ms, delay)) {
@@ -118,7 +117,7 @@ static void shrink_idle_bins(struct hak_heap *heap, uint64_t now)
     heap->budget.shrink_ms = now;
     if (!hak__heap_lock(heap))
         return;
-    if (hak__bins_adapt())
+    if (!heap->budget.fixed)
         hak__large_cache_age(heap);
     hak__cache_shrink_idle(heap);
     hak__heap_unlock(heap);
@@ -137,7 +136,7 @@ static uint64_t step_interval(uint64_t now, uint64_t delay)
 {
     if (hak__background_runs())
         return 2 * delay;
-    return hak__return_ask((struct hak_retention){ 0 }, now).look_ms / (is_due(now, delay) ? LOOKS_IF_DUE : 1);
+    return hak_load(&hak__return_counts.look_ms, HAK_RELAXED) / (is_due(now, delay) ? LOOKS_IF_DUE : 1);
 }
 
 void hak__upkeep_poll_now(struct hak_heap *heap)
@@ -146,7 +145,7 @@ void hak__upkeep_poll_now(struct hak_heap *heap)
     if (hak__heap_is_unusable(heap)) /* a forked child abandoned it */
         return;
     uint64_t now = hak__os->now_ms();
-    uint64_t since = now - hak_load(&hak__upkeep_last_ms, HAK_RELAXED), delay = hak__return_delay(HAK_UNUSED_SLABS, now);
+    uint64_t since = now - hak_load(&hak__upkeep_last_ms, HAK_RELAXED), delay = hak_load(&hak__return_counts.slabs_ms, HAK_RELAXED);
     hak__background_consider();
     hak__profile_poll(heap, now);
     if (since >= step_interval(now, delay))

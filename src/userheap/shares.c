@@ -110,8 +110,6 @@ static struct hak_heap *share_new(void)
         return NULL;
     share->tag = hak__owner_aged(0, share->id, 0) | HAK_CLASS_OFFSET_OWN;
     hak__cache_open(share, hak__cache_mode());
-    for (uint32_t class = 0; class < HAK_CLASSES; class++)
-        share->classes[class].common_left = 0;
     hak__cache_park(share);
     hak_store(&share->state, HAK_HEAP_SHARE, HAK_RELEASE);
     hak__heap_unlock(share);

@@ -30,6 +30,7 @@ enum { HAK_OWN_ATTACHED = 8, HAK_OWN_NAME = 48 };
 /* The values of a handle's first word. */
 #define HAK_OWN_ALIVE 0x6b61686e776f0001ull
 #define HAK_OWN_GONE 0x6b61686e776f0002ull
+#define HAK_OWN_IN_REGION 0x6b61686e776f0003ull
 
 struct hak_uheap {
     _Atomic uint64_t magic;
@@ -57,7 +58,7 @@ struct hak_uheap *hak__uheap_new(const struct hak_heap_options *options);
 
 /* Ends the program unless the handle is a live heap's. */
 void hak__uheap_expect(const struct hak_uheap *own, const char *function);
-hak_noreturn hak_cold void hak__uheap_misuse(const struct hak_uheap *own, const char *function);
+hak_for_region hak_noreturn hak_cold void hak__uheap_misuse(const struct hak_uheap *own, const char *function);
 hak_inline bool hak__uheap_is_alive(const struct hak_uheap *own) { return hak_load(&own->magic, HAK_ACQUIRE) == HAK_OWN_ALIVE; }
 
 /* Ends the heap and all its blocks. */
@@ -78,11 +79,11 @@ extern _Atomic bool hak__uheap_any; /* there has been one */
 extern _Atomic(struct hak_uheap *) hak__owns_first; /* the list of all heaps ever made, linked by `next` */
 
 /* Calls the program's callback to make room, and returns its answer; false: it has none, or the thread is already inside one. */
-hak_cold bool hak__uheap_ask(hak_heap_pressure *callback, struct hak_uheap *heap, size_t used, size_t limit, size_t wanted,
-                             void *argument);
+hak_for_region hak_cold bool hak__uheap_ask(hak_heap_pressure *callback, struct hak_uheap *heap, size_t used, size_t limit,
+                                            size_t wanted, void *argument);
 
 /* A number for a new heap, in a region or not: 1 is the first that the process has made or attached. */
-uint64_t hak__uheap_serial(void);
+hak_for_region uint64_t hak__uheap_serial(void);
 
 void hak__uheap_fork_child(void);
 void hak__standards_fork_child(struct hak_heap *mine);
@@ -116,7 +117,7 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
 /* Moves its blocks to `into`; the caller holds both locks. False: the share has left the heap, because another thread has it. */
 bool hak__share_merge(struct hak_heap *share, struct hak_heap *into);
 
-/* --- huge blocks (huge_blocks.c) ------------------------------------------------------------------------------------------ */
+/* --- huge blocks (userheap.c) ------------------------------------------------------------------------------------------ */
 
 /* The user heap of the huge block that begins at the slab, or NULL. */
 hak_inline struct hak_uheap *hak__uheap_of_huge(size_t slab)
@@ -145,3 +146,36 @@ void hak__uheap_inherit(struct hak_heap *mine);
 /* `wait`: for the heap's lock; otherwise, if it is held, the figures leave the shares out. */
 void hak__uheap_figures(struct hak_uheap *own, struct hak_heap_figures *out, bool wait);
 int hak__uheap_visit(struct hak_uheap *own, hak_heap_visitor *visit, void *argument);
+
+/* --- heaps in memory that the program provides --------------------------------------------------------------------------- */
+
+/* The work of libhakmem-region (src/region/), which registers these functions when it is loaded (hak__regions_join); NULL: it is
+ * not. Its heaps begin with HAK_OWN_IN_REGION. A `function` is for reports. */
+struct hak_region;
+struct hak_kind;
+struct hak_region_row;
+struct hak_regions {
+    const struct hak_kind *kind; /* of their blocks */
+    struct hak_region *(*make)(const struct hak_heap_options *options); /* NULL, here and in the two below: errno says why */
+    void *(*alloc)(struct hak_region *region, size_t align, size_t n, const char *function);
+    void *(*realloc)(struct hak_region *region, void *p, size_t n, const char *function);
+    void (*free)(struct hak_region *region, void *p, const char *function);
+    void (*destroy)(struct hak_region *region, const char *function);
+    void (*reset)(struct hak_region *region, const char *function);
+    void (*set_limit)(struct hak_region *region, size_t limit, const char *function);
+    void (*figures)(struct hak_region *region, struct hak_heap_figures *out, const char *function); /* NULL: without its lock */
+    int (*visit)(struct hak_region *region, hak_heap_visitor *visit, void *argument);
+    struct hak_region *(*next)(const struct hak_region *region); /* NULL stands before the first and after the last */
+    void (*fork_child)(void);
+    const struct hak_region_row *rows; /* for readers of hak_live, as `numbers` says; the lab has their names */
+    uint32_t numbers[15];
+};
+extern _Atomic(const struct hak_regions *) hak__regions;
+
+/* The functions for this heap; NULL: it lies in no region, or is none. */
+hak_inline const struct hak_regions *hak__regions_of(const struct hak_uheap *heap)
+{
+    bool inside = heap != NULL && hak_load(&heap->magic, HAK_ACQUIRE) == HAK_OWN_IN_REGION;
+    return hak_unlikely(inside) ? hak_load(&hak__regions, HAK_ACQUIRE) : NULL;
+}
+hak_inline struct hak_region *hak__region_handle(struct hak_uheap *heap) { return (struct hak_region *)(void *)heap; }

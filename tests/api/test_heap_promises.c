@@ -2,7 +2,7 @@
  * allocate; realloc and defaults; the walk over all heaps; what is left of heaps that have ended. */
 #include <fcntl.h>
 
-#include "hakmem.h"
+#include "hakmem_region.h"
 #include "heap/heap.h"
 #include "harden/mode.h"
 #include "support/check.h"

@@ -2,7 +2,7 @@
  * region at different addresses, threads, forks, callbacks, and the reports of misuse. */
 #include <stdatomic.h>
 
-#include "hakmem.h"
+#include "hakmem_region.h"
 #include "support/check.h"
 #include "support/memory.h"
 

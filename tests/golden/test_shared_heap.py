@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""The example of a heap in shared memory: what the workers wrote is read, and the one that was killed leaves the heap whole."""
+"""The example of a heap in shared memory: what the workers wrote is read, and the one that was killed leaves the heap whole; also where
+malloc's library is preloaded from another place. A program that loads libhakmem-region late has heaps in regions from then on."""
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -12,16 +14,54 @@ CC = os.environ.get("CC", "cc")
 WORDS = 10000
 
 
+REGION = LIBRARY.with_name("libhakmem-region.so")
+LATE = r"""
+#include <dlfcn.h>
+#include <errno.h>
+#include <hakmem.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    static char region[1 << 20];
+    struct hak_heap_options options = { .size = sizeof options, .region = region, .region_size = sizeof region };
+    if (argc != 2 || hak_heap_new(&options) != NULL || errno != ENOTSUP || dlopen(argv[1], RTLD_NOW) == NULL)
+        return 1;
+    hak_heap_t *heap = hak_heap_new(&options);
+    char *p = heap == NULL ? NULL : hak_heap_malloc(heap, 100);
+    if (p == NULL || p < region || p > region + sizeof region || hak_heap_of(p) != heap)
+        return 2;
+    free(p);
+    return 0;
+}
+"""
+
+
+def build(program, source, *libraries):
+    subprocess.run([CC, "-O2", "-Wall", "-Werror", "-D_GNU_SOURCE", f"-I{ROOT / 'include'}", source, *libraries,
+                    f"-Wl,-rpath,{LIBRARY.parent}", "-ldl", "-o", program], check=True)
+
+
 class Example(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+        self.program = self.folder / "program"
+
     def test_words_of_all_workers(self):
-        with tempfile.TemporaryDirectory() as folder:
-            program = pathlib.Path(folder) / "shared_heap"
-            subprocess.run([CC, "-O2", "-Wall", "-Werror", "-D_GNU_SOURCE", ROOT / "examples" / "shared_heap.c", f"-I{ROOT / 'include'}",
-                            LIBRARY, f"-Wl,-rpath,{LIBRARY.parent}", "-o", program], check=True)
-            for workers in 1, 4, 16:
-                done = subprocess.run([program, str(workers)], capture_output=True, text=True, timeout=60, check=True)
-                self.assertEqual(done.stderr, "")
-                self.assertEqual(done.stdout, f"{(workers - 1) * WORDS} words read, {WORDS // 2} blocks left by the killed worker\n")
+        build(self.program, ROOT / "examples" / "shared_heap.c", REGION, LIBRARY)
+        elsewhere = self.folder / "allocator.so"
+        shutil.copy(LIBRARY, elsewhere)
+        for workers, more in (1, {}), (4, {}), (16, {}), (4, {"LD_PRELOAD": str(elsewhere)}):
+            done = subprocess.run([self.program, str(workers)], capture_output=True, text=True, timeout=60, check=True,
+                                  env={**os.environ, **more})
+            self.assertEqual(done.stderr, "")
+            self.assertEqual(done.stdout, f"{(workers - 1) * WORDS} words read, {WORDS // 2} blocks left by the killed worker\n")
+
+    def test_loaded_late(self):
+        (self.folder / "late.c").write_text(LATE, encoding="ascii")
+        build(self.program, self.folder / "late.c", LIBRARY)
+        subprocess.run([self.program, REGION], timeout=60, check=True)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 static volatile int depth;
@@ -19,7 +20,9 @@ static int use_up(int n)
 
 int main(void)
 {
-    stack_t other = { .ss_size = sysconf(_SC_MINSIGSTKSZ) + 2048 };
+    enum { MINIMUM = 51 };   /* AT_MINSIGSTKSZ: not every C library's sysconf knows how much the kernel saves there */
+    size_t least = sysconf(_SC_MINSIGSTKSZ), saved = getauxval(MINIMUM);
+    stack_t other = { .ss_size = (least > saved ? least : saved) + 2048 };
     other.ss_sp = malloc(other.ss_size);
     sigaltstack(&other, NULL);
     return use_up(depth);

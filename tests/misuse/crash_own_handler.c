@@ -1,6 +1,7 @@
 // expect: hakmem: crash: SIGABRT, sent by the program itself
 // env: HAKMEM_CRASH_REPORT=1
 // survives
+// test: glibc
 // The handler that was there before is called after the report, and may go on with the program.
 #include <setjmp.h>
 #include <signal.h>

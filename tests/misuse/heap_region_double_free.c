@@ -2,7 +2,7 @@
 // A block of a heap in the program's own memory, freed twice: once by the heap's handle, once without.
 #include <stdlib.h>
 
-#include "hakmem.h"
+#include "hakmem_region.h"
 
 static char region[1 << 20];
 

@@ -1,6 +1,6 @@
 // expect: hakmem: hak_heap_free\(\): heap 0x[0-9a-f]+ has been destroyed
 // A block of a heap in the program's own memory, freed after the heap.
-#include "hakmem.h"
+#include "hakmem_region.h"
 
 static char region[1 << 20];
 

@@ -2,7 +2,7 @@
 // An address inside a large block of a heap in the program's own memory.
 #include <stdlib.h>
 
-#include "hakmem.h"
+#include "hakmem_region.h"
 
 static char region[1 << 20];
 

@@ -2,7 +2,7 @@
 // malloc's block, freed as one of a heap in the program's own memory.
 #include <stdlib.h>
 
-#include "hakmem.h"
+#include "hakmem_region.h"
 
 static char region[1 << 20];
 

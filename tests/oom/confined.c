@@ -15,6 +15,7 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -186,7 +187,7 @@ static void swap_one(struct user *user, struct block *block)
         return;
     *letter = *block;
     block->p = NULL;
-    letter = __atomic_exchange_n(&mailbox[below(user, MAILBOX)], letter, __ATOMIC_ACQ_REL);
+    letter = atomic_exchange_explicit(&mailbox[below(user, MAILBOX)], letter, memory_order_acq_rel);
     if (letter != NULL)
         give_back(letter);
     free(letter);

@@ -80,7 +80,11 @@ static void preinit(void)
     fill(&from_preinit);
     start_early_thread();
 }
+#if defined(__GLIBC__)
 __attribute__((section(".preinit_array"), used)) static void (*const preinit_entry)(void) = preinit;
+#else   /* musl runs no such functions; this one comes before a linked-in library's constructor */
+__attribute__((constructor(90))) static void preinit_entry(void) { preinit(); }
+#endif
 
 static void *run(void *argument)
 {

@@ -370,6 +370,7 @@ static void trim_says_whether_anything_went_back(void)
     expect(resident_bytes() + 10 * 1000 * 1000 < full);
 }
 
+#if defined(__GLIBC__)
 static void mallopt_accepts_everything(void)
 {
     for (int parameter = -20; parameter < 20; parameter++)
@@ -381,6 +382,7 @@ static void malloc_info_refuses_options(void)
 {
     expect(malloc_info(1, stdout) == EINVAL && malloc_info(-1, stdout) == EINVAL);
 }
+#endif
 
 static const struct test_case cases[] = {
     CASE(every_border_by_every_function),
@@ -406,8 +408,10 @@ static const struct test_case cases[] = {
     CASE(free_keeps_errno),
     CASE(every_free_takes_every_block),
     CASE(trim_says_whether_anything_went_back),
+#if defined(__GLIBC__)
     CASE(mallopt_accepts_everything),
     CASE(malloc_info_refuses_options),
+#endif
 };
 
 int main(int argc, char **argv) { return RUN_CASES(cases); }

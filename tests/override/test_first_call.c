@@ -34,8 +34,10 @@ static void call_valloc(void) { first_result = valloc(first_size = 300); }
 static void call_pvalloc(void) { first_result = pvalloc(first_size = 300); }
 static void call_usable_size(void) { expect(malloc_usable_size(NULL) == 0); }
 static void call_trim(void) { expect(malloc_trim(0) == 0 || malloc_trim(0) == 0); }
+#if defined(__GLIBC__)
 static void call_mallopt(void) { expect(mallopt(M_MMAP_THRESHOLD, 1) == 1); }
 static void call_mallinfo(void) { expect(mallinfo2().hblks == 0); }
+#endif
 
 static void free_static(void) { free(a_static_variable); }
 static void realloc_static(void) { first_result = realloc(a_static_variable, 100); }
@@ -74,8 +76,10 @@ static const struct test_case calls[] = {
     CASE(call_pvalloc),
     CASE(call_usable_size),
     CASE(call_trim),
+#if defined(__GLIBC__)
     CASE(call_mallopt),
     CASE(call_mallinfo),
+#endif
     CASE(call_free_of_what_is_not_ours),
 };
 enum { CALLS = sizeof calls / sizeof *calls };

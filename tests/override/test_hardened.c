@@ -23,7 +23,7 @@ static void (*volatile drop)(void *) = free;
 /* How a child ends that does this. */
 static int ending(void (*work)(void *), void *argument)
 {
-    int status;
+    int status = 0;
     pid_t child = fork();
     if (child == 0) {
         expect(freopen("/dev/null", "w", stderr) != NULL);

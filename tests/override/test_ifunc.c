@@ -2,7 +2,7 @@
  * and most of the C library are not ready and thread-local memory may yet be laid out anew.
  * Not fully static: there resolvers run before the processor's thread register is set, and no thread-local variable can
  * be read at all; the C library's own malloc crashes as well. */
-// test: flavours=preload,shared,archive
+// test: glibc flavours=preload,shared,archive
 #include "expect.h"
 
 enum { COUNT = 100 };

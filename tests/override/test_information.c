@@ -1,4 +1,5 @@
 /* malloc_info, mallinfo2, mallinfo, malloc_stats, malloc_trim and mallopt: well-formed, plausible, and harmless. */
+// test: glibc
 #include "expect.h"
 
 #include <ctype.h>

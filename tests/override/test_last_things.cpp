@@ -101,6 +101,17 @@ __attribute__((destructor)) void destruct()
     }
 }
 
+#if !defined(__GLIBC__)
+void *on_exit_argument;
+
+int on_exit(void (*function)(int, void *), void *argument)
+{
+    expect(function == at_on_exit);
+    on_exit_argument = argument;
+    return std::atexit([] { at_on_exit(0, on_exit_argument); });
+}
+#endif
+
 void prepare(unsigned bits, bool local = true)
 {
     wanted = bits;

@@ -33,15 +33,16 @@ static const struct {
     SAME(realloc, hak_realloc),
     SAME(reallocarray, hak_reallocarray),
     SAME(free, hak_free),
-    SAME(cfree, hak_free),
     SAME(free_sized, hak_free_sized),
     SAME(free_aligned_sized, hak_free_aligned_sized),
     SAME(aligned_alloc, hak_aligned_alloc),
     SAME(memalign, hak_memalign),
     SAME(posix_memalign, hak_posix_memalign),
     SAME(valloc, hak_valloc),
-    SAME(pvalloc, hak_pvalloc),
     SAME(malloc_usable_size, NULL),
+#if defined(__GLIBC__)
+    SAME(cfree, hak_free),
+    SAME(pvalloc, hak_pvalloc),
     SAME(malloc_trim, NULL),
     SAME(malloc_info, NULL),
     SAME(malloc_stats, NULL),
@@ -55,6 +56,7 @@ static const struct {
     SAME(__libc_memalign, hak_memalign),
     SAME(__libc_valloc, hak_valloc),
     SAME(__libc_pvalloc, hak_pvalloc),
+#endif
 };
 
 /* A true alias has its target's address; the rest lies at least in the same object. */

@@ -191,6 +191,15 @@ static void sized_frees_are_right_afterwards(void)
 
 /* --- what nobody sees ---------------------------------------------------------------------------------------------------- */
 
+#if !defined(PKEY_DISABLE_ACCESS)   /* a C library without these functions */
+enum { PKEY_DISABLE_ACCESS = 1 };
+static int pkey_alloc(unsigned flags, unsigned mask) { return (int)syscall(SYS_pkey_alloc, flags, mask); }
+static int pkey_mprotect(void *start, size_t bytes, int mask, int key)
+{
+    return (int)syscall(SYS_pkey_mprotect, start, bytes, mask, key);
+}
+#endif
+
 enum { GUARD_INSTALL = 102 };
 enum way { GUARD, KEY, NO_KEY, BARE, NOT_IN_CHILDREN, EMPTY_IN_CHILDREN, WAYS };
 static const size_t long_sizes[] = { 64 << 10, 100000, 200 << 10, 600 << 10, 1300000, 5 * MIB };

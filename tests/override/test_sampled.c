@@ -3,6 +3,7 @@
  * asked for, also after realloc, and free_sized of that size is right; aligned requests, of a user heap too, are aligned. */
 // test: interposed
 #include "cases.h"
+#include "hakmem.h"
 
 #include <dlfcn.h>
 #include <malloc.h>
@@ -132,15 +133,15 @@ static void resize_and_free(void)
 }
 
 /* The program is not linked with the preloaded library, so these are found when it starts. */
-extern void *hak_heap_new(const void *options) __attribute__((weak));
-extern void *hak_heap_set_default(void *heap) __attribute__((weak));
-extern void *hak_heap_aligned_alloc(void *heap, size_t align, size_t n) __attribute__((weak));
+#pragma weak hak_heap_new
+#pragma weak hak_heap_set_default
+#pragma weak hak_heap_aligned_alloc
 
 /* A block with guards ends with a page, wherever that lets it begin: not where an alignment is asked for, in whichever heap. */
 static void ask_for_alignment(void)
 {
     expect(hak_heap_new != NULL && hak_heap_set_default != NULL && hak_heap_aligned_alloc != NULL);
-    void *heap = hak_heap_new(NULL);
+    hak_heap_t *heap = hak_heap_new(NULL);
     for (size_t i = 0; i < 60000; i++) {
         size_t align = (size_t)32 << i % 8, n = 1 + i * 7919 % 9000;
         if (i % 30000 == 0)

@@ -18,7 +18,7 @@ static unsigned char *blocks[BLOCKS];
 
 static void limit_address_space(void)
 {
-    unsigned long pages;
+    unsigned long pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
     expect(file != NULL && fscanf(file, "%lu", &pages) == 1);
     fclose(file);

@@ -1,6 +1,7 @@
 /* What each function of malloc's family takes of its caller's stack, which may be a coroutine's of 8 KiB. Each runs on a painted stack of
  * its own, several times, with blocks of every kind. Expects 2 KiB at most, and 4 KiB in hardened mode and while blocks are sampled,
  * when calls are unwound. HAK_TEST_VERBOSE=1 prints what each takes. */
+// test: glibc
 #include "cases.h"
 
 #include <malloc.h>

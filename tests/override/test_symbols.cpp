@@ -31,10 +31,12 @@ template <typename Function> void *address_of(Function *function) { return reint
 #define OPERATOR(mangled, type, op) { mangled, address_of(static_cast<type *>(op)) }
 
 const Name family[] = {
-    NAMED(malloc), NAMED(calloc), NAMED(realloc), NAMED(reallocarray), NAMED(free), NAMED(cfree), NAMED(free_sized),
-    NAMED(free_aligned_sized), NAMED(aligned_alloc), NAMED(memalign), NAMED(posix_memalign), NAMED(valloc), NAMED(pvalloc),
-    NAMED(malloc_usable_size), NAMED(malloc_trim), NAMED(malloc_info), NAMED(malloc_stats), NAMED(mallinfo),
-    NAMED(mallinfo2), NAMED(mallopt),
+    NAMED(malloc), NAMED(calloc), NAMED(realloc), NAMED(reallocarray), NAMED(free), NAMED(free_sized), NAMED(free_aligned_sized),
+    NAMED(aligned_alloc), NAMED(memalign), NAMED(posix_memalign), NAMED(valloc), NAMED(malloc_usable_size),
+#if defined(__GLIBC__)
+    NAMED(cfree), NAMED(pvalloc), NAMED(malloc_trim), NAMED(malloc_info), NAMED(malloc_stats), NAMED(mallinfo), NAMED(mallinfo2),
+    NAMED(mallopt),
+#endif
 };
 
 using New = void *(std::size_t);

@@ -44,7 +44,13 @@ class Interface(unittest.TestCase):
     def test_own_functions_have_a_version(self):
         own = {name for name in abi.symbols(LIBRARY) if name.startswith("hak_")}
         self.assertTrue(own)
-        self.assertEqual({name for name in own if not name.endswith("@HAKMEM_0.1")}, set())
+        self.assertEqual({name for name in own if not name.endswith("@HAKMEM_0.1")}, {name for name in own if name.startswith("hak__")})
+        self.assertEqual({name for name in own if name.endswith("@HAKMEM_REGION_1")}, {name for name in own if name.startswith("hak__")})
+
+    def test_the_region_library_is_as_kept(self):
+        kept = (ROOT / "packaging" / "debian" / "libhakmem-region0.symbols").read_text()
+        for name in abi.symbols(LIBRARY.with_name("libhakmem-region.so")):
+            self.assertIn(f" {name} ", kept)
 
     def test_a_linked_program_asks_for_the_version(self):
         with tempfile.TemporaryDirectory() as work:

@@ -30,6 +30,8 @@ build_with_cmake() {
 build_with_cmake >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 check "CMake, shared" "$work/build/consumer_shared"
 check "CMake, static" "$work/build/consumer_static"
+check "CMake, region, shared" "$work/build/region_shared"
+check "CMake, region, static" "$work/build/region_static"
 
 if ! command -v pkg-config >/dev/null; then
   echo "pkg-config is not installed"
@@ -43,3 +45,9 @@ check "pkg-config, shared" env LD_LIBRARY_PATH="$libdir" "$work/pc_shared"
 # shellcheck disable=SC2046
 "$CC" -static "$here/consumer/main.c" -o "$work/pc_static" $(pkg-config --static --cflags --libs hakmem)
 check "pkg-config, static" "$work/pc_static"
+# shellcheck disable=SC2046
+"$CC" "$here/consumer/region.c" -o "$work/pc_region" -Wl,--as-needed $(pkg-config --cflags --libs hakmem-region)
+check "pkg-config, region, shared" env LD_LIBRARY_PATH="$libdir" "$work/pc_region"
+# shellcheck disable=SC2046
+"$CC" -static "$here/consumer/region.c" -o "$work/pc_region_static" $(pkg-config --static --cflags --libs hakmem-region)
+check "pkg-config, region, static" "$work/pc_region_static"

@@ -27,7 +27,7 @@
 #endif
 #include <dlfcn.h>
 #include <errno.h>
-#include <hakmem.h>
+#include <hakmem_region.h>
 #include <link.h>
 #include <malloc.h>
 #include <pthread.h>

@@ -56,8 +56,8 @@ def build(folder):
     flags = ["-O1", "-fno-builtin", "-pthread", "-I", str(HERE.parent.parent / "include")]
     (folder / "plugin.c").write_text(PLUGIN, encoding="ascii")
     subprocess.run([compiler, "-fPIC", "-shared", str(folder / "plugin.c"), "-o", str(folder / "plugin.so")], check=True)
-    subprocess.run([compiler, *flags, str(HERE / "pairs.c"), str(LIBRARY), f"-Wl,-rpath,{LIBRARY.parent}", "-ldl", "-o",
-                    str(folder / "pairs")], check=True)
+    subprocess.run([compiler, *flags, str(HERE / "pairs.c"), *map(str, (LIBRARY.with_name("libhakmem-region.so"), LIBRARY)),
+                    f"-Wl,-rpath,{LIBRARY.parent}", "-ldl", "-o", str(folder / "pairs")], check=True)
 
 
 def run(folder, features, seconds, seed):

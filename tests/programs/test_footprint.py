@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # test: serial
-"""A small program stays small: HAKMEM adds at most 280 KB to `hello world`, and 16 bytes of static TLS.
+"""A small program stays small: HAKMEM adds at most 280 KB to `hello world`, of which it has written 60 KB, and 16 bytes of
+static TLS.
 
 The program is looked at when it has said hello: it returns nothing to the system before, so that this is
 its peak. Its size is read from the page tables; the kernel's own figure for the peak, which some kernels
@@ -17,6 +18,7 @@ import subprocess
 from support import Allocator, check, main, need
 
 MOST_ADDED_KB = 280
+MOST_WRITTEN_KB = 60
 MOST_TLS_BYTES = 16
 RUNS = 101
 
@@ -38,12 +40,12 @@ def own_kb(smaps):
 
 
 def sizes_kb(hello, allocator):
-    """The exact size of hello world and its peak as the kernel has counted it, the C library included."""
+    """The exact size of hello world, its peak as the kernel has counted it, and what was written, the C library included."""
     with subprocess.Popen([hello], env=allocator.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True) as process:
         check(process.stdout.readline() == "hello, world\n", f"{hello} didn't say hello on {allocator.name}")
         proc = pathlib.Path(f"/proc/{process.pid}")
-        sizes = own_kb(proc / "smaps"), field_kb(proc / "status", "VmHWM")
+        sizes = own_kb(proc / "smaps"), field_kb(proc / "status", "VmHWM"), field_kb(proc / "smaps_rollup", "Anonymous")
         process.stdin.close()
     check(process.returncode == 0, f"{hello} on {allocator.name} ended with {process.returncode}")
     return sizes
@@ -68,10 +70,13 @@ def test(setup):
     setup.require_bindings([hello], input="")
     quiet = Allocator("HAKMEM", setup.shared_object)
     rounds = [sizes_kb(hello, setup.system) + sizes_kb(hello, quiet) for _ in range(RUNS)]
-    system, system_peak, hakmem, hakmem_peak = (statistics.mean(column) for column in zip(*rounds))
+    system, system_peak, system_written, hakmem, hakmem_peak, hakmem_written = (
+        statistics.mean(column) for column in zip(*rounds))
     print(f"  hello world: {system:.0f} kB on the system's malloc, {hakmem:.0f} kB on HAKMEM: {hakmem - system:+.0f} kB")
     print(f"  by the kernel's count: {system_peak:.0f} kB, {hakmem_peak:.0f} kB: {hakmem_peak - system_peak:+.0f} kB")
+    print(f"  written: {system_written:.0f} kB, {hakmem_written:.0f} kB: {hakmem_written - system_written:+.0f} kB")
     check(hakmem - system <= MOST_ADDED_KB, f"hello world grows by more than {MOST_ADDED_KB} kB")
+    check(hakmem_written - system_written <= MOST_WRITTEN_KB, f"hello world writes more than {MOST_WRITTEN_KB} kB more")
 
 
 main(test)

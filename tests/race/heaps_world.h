@@ -116,7 +116,7 @@ static inline void sweep(uint32_t id)
 static inline void begin(void)
 {
     for (uint32_t id = 1; id <= WORLD_HEAPS && hak__heap_last_id() < WORLD_HEAPS; id++)
-        hak__heap_new();
+        hak__heap_new()->refill_count = 32;   /* as hak__cache_open does by default */
     for (struct hak_heap *one; (one = hak__heap_unpark()) != NULL;)
         hak__heap_unlock(one);
     world_reset();

@@ -37,6 +37,12 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *p, uint32_t word, const 
     explore_violation("a span of many blocks is ended as one of a single block");
 }
 
+uint32_t hak__common_first(const struct hak_heap *heap, uint32_t class)
+{
+    (void)heap, (void)class;
+    return 0;
+}
+
 bool hak__heap_sweep(struct hak_heap *heap)
 {
     (void)heap;

@@ -7,8 +7,8 @@
  *
  * Heaps 1 and 3 are threads', heap 2 is a share. */
 // test: check timeout=300
-#include <string.h>
 #include <errno.h>
+#include <string.h>
 
 #include "heaps_world.h"
 
@@ -24,7 +24,6 @@
 #include "huge/huge.h"
 #include "kinds/kind.h"
 #include "userheap/userheap.h"
-#include "userheap/region.h"
 #include "profile/profile.h"
 #include "process/request.h"
 #include "sample/sample.h"
@@ -160,7 +159,7 @@ static bool has_any(const void *p) { return (void)p, true; }
 static void free_none(void *p, uint32_t word, const char *function) { (void)word, hak__misuse_invalid(function, p, NULL); }
 const struct hak_kind hak__kind_large = { .free = hak__free_block }, hak__kind_hardened, hak__kind_sealed;
 const struct hak_kind hak__kind_sampled = { .has = has_none }, hak__kind_zero_size = { .has = has_none };
-const struct hak_kind hak__kind_region = { .has = has_none }, hak__kind_foreign = { .has = has_none };
+const struct hak_kind hak__kind_foreign = { .has = has_none };
 const struct hak_kind hak__kind_none = { .has = has_any, .free = free_none };
 
 /* --- the state in which a schedule begins -------------------------------------------------------------------------------- */

@@ -1,10 +1,10 @@
-/* The lock of heaps in shared memory (os/robust.c), every schedule within the bounds: threads take and release it, wait, and are
+/* The lock of heaps in shared memory (region/robust.c), every schedule within the bounds: threads take and release it, wait, and are
  * killed at any of their steps. Below it is a kernel of four calls: it wakes who sleeps, and does at a thread's death what Linux does
  * by the thread's list of robust locks. Nobody's time to sleep is ever up, so a wake-up that is lost is a schedule without end.
  *
  * One thread at a time has what the lock guards. If one dies inside, the next one is told so, and nobody else is. */
 // test: check
-#include "os/robust.h"
+#include "region/robust.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/forked.h"
 #include "base/syscall.h"
 #include "support/explore.h"
 
@@ -118,6 +119,8 @@ OUTSIDE void explore_resumed(void)
     if (!explore_directly() && killed[explore_thread()])
         longjmp(dead[explore_thread()], 1);
 }
+
+void hak__fork_look(void) { hak__fork_check(); }
 
 /* --- what threads do --------------------------------------------------------------------------------------------------------- */
 

@@ -19,16 +19,6 @@ static inline void heaps_start(void)
     hak__heap_init();
 }
 
-static inline CHECK_UNUSED struct hak_heap *heap_open(uint32_t mode)
-{
-    struct hak_heap *heap = hak__heap_new();
-    expect(heap != NULL);
-    if ((mode & HAK_MODE_HARDENED) != 0)
-        hak__quarantine_open(heap);
-    hak__cache_open(heap, mode);
-    return heap;
-}
-
 /* Locks a heap as slow paths do; true if the caller has to unlock it, because it had not locked it before. A test plays several threads
  * in one and may hold another heap, so the order of locks is not asked. */
 static inline CHECK_UNUSED bool heap_enter(struct hak_heap *heap)
@@ -43,6 +33,19 @@ static inline CHECK_UNUSED void heap_leave(struct hak_heap *heap, bool entered)
 {
     if (entered)
         hak__heap_unlock(heap);
+}
+
+static inline CHECK_UNUSED struct hak_heap *heap_open(uint32_t mode)
+{
+    struct hak_heap *heap = hak__heap_new();
+    expect(heap != NULL);
+    if ((mode & HAK_MODE_HARDENED) != 0)
+        hak__quarantine_open(heap);
+    hak__cache_open(heap, mode);
+    bool entered = heap_enter(heap);
+    hak__cache_open_classes(heap);   /* as after a request of each */
+    heap_leave(heap, entered);
+    return heap;
 }
 
 /* One block, as malloc takes it: a pop, else a refill. */

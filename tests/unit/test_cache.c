@@ -2,6 +2,7 @@
  * within its ceiling and the thread's budget, else gives its oldest half back; idle classes lose capacity to busy ones;
  * a flush leaves nothing; and after all of it both validity walks hold. */
 #include "cache/cache.h"
+#include "cache/experiments.h"
 
 #include "base/bits.h"
 #include "cache/tune.h"
@@ -143,7 +144,7 @@ FRESH_TEST(local_slots)
         for (uint32_t c = 0; c < HAK_CLASSES; c++) {
             const char *bottom = (const char *)heap->classes[c].bottom;
             bool local = c <= HAK_CLASS_TINY_LAST && (int)hak__band_of(c) == band;
-            bool inside = bottom >= (char *)heap->slots.local && bottom < (char *)heap->slots.local + sizeof heap->slots.local;
+            bool inside = bottom >= (char *)heap->local_slots && bottom < (char *)heap->local_slots + sizeof heap->local_slots;
             expect_eq(inside, local);
             expect(!local || capacity_of(heap, c) == HAK_LOCAL_SLOTS);
         }
@@ -239,9 +240,11 @@ FRESH_TEST(refill_count_is_obeyed)
     (void)argument;
     struct hak_heap *heap = start();
     set("refill_count", "3");
+    hak__experiments_open(heap);
     hak__cache_refill(heap, CLASS_64);
     expect_eq(hak__cache_count(heap, CLASS_64), 2);
     set("refill_count", "1");
+    hak__experiments_open(heap);
     hak__cache_refill(heap, CLASS_32);
     expect_eq(hak__cache_count(heap, CLASS_32), 0);
 }

@@ -72,14 +72,15 @@ FRESH_TEST(frees_serve_others)
         blocks[i] = heap_malloc(first, CLASS_1024);
     for (int i = 0; i < 4; i++)
         free_foreign(first, CLASS_1024, blocks[i]);
-    expect_eq(hak__cache_count(first, CLASS_1024), 1);
+    expect_eq(hak__cache_count(first, CLASS_1024), 0);   /* one would keep a page */
     expect_eq(hak_load(&first->outbox.used, HAK_RELAXED), 0);
     expect(atomic_load(&common->pending) != NULL);
     for (int i = 0; i < 3; i++) {
         again[i] = heap_malloc(second, CLASS_1024);
-        expect(again[i] == blocks[1] || again[i] == blocks[2] || again[i] == blocks[3]);
+        expect(again[i] == blocks[0] || again[i] == blocks[1] || again[i] == blocks[2] || again[i] == blocks[3]);
     }
-    expect_ptr(heap_malloc(first, CLASS_1024), blocks[0]);   /* what it has kept is its next */
+    void *last = heap_malloc(first, CLASS_1024);
+    expect(last == blocks[0] || last == blocks[1] || last == blocks[2] || last == blocks[3]);
     expect_eq(heap_live(common, CLASS_1024) + heap_live(first, CLASS_1024) + heap_live(second, CLASS_1024), 4);
     expect_heap_valid(first);
     expect_heap_valid(second);
@@ -90,7 +91,7 @@ FRESH_TEST(frees_serve_others)
 FRESH_TEST(those_that_only_free_batch)
 {
     (void)argument;
-    enum { MANY = 600 };
+    enum { MANY = 1200 };
     make_common();
     struct hak_heap *producer = heap_open(0), *consumer = heap_open(0);
     void *blocks[MANY];
@@ -115,7 +116,7 @@ FRESH_TEST(grown_classes_are_as_any)
     struct hak_heap_class *class = &heap->classes[CLASS_1024];
     void *blocks[SHARE];
     blocks[0] = heap_malloc(heap, CLASS_1024);
-    expect_eq(heap->absorb[CLASS_1024] - class->bottom, 1);
+    expect_eq(heap->absorb[CLASS_1024] - class->bottom, 0);
     for (unsigned i = 1; i < SHARE; i++)
         blocks[i] = heap_malloc(heap, CLASS_1024);
     expect_eq(heap->absorb[CLASS_1024] - class->bottom, class->capacity / 2);

@@ -70,12 +70,47 @@ FRESH_TEST(a_class_that_caches_nothing)
     expect_heap_valid(heap);
 }
 
+/* A new heap has no bins: its classes are zero memory until they are used, and each opens for itself, for a free too. */
+FRESH_TEST(classes_open_when_used)
+{
+    (void)argument;
+    heaps_start();
+    struct hak_heap *heap = hak__heap_new();
+    hak__cache_open(heap, 0);
+    expect(is_zero((const char *)heap->classes, sizeof heap->classes));
+    expect(heap->closed_reasons[CLASS_64] == HAK_CLOSED_UNCACHED);
+    expect_eq(heap->closed_reasons[HAK_CLASS_FIRST_LARGE], HAK_CLOSED_UNCACHED | HAK_CLOSED_LARGE);
+    expect_eq(hak__cache_process_bytes(), 0);
+    expect_heap_valid(heap);
+    void *block = hak__closed_malloc(heap, CLASS_64, 64);
+    expect(block != NULL && heap->closed_reasons[CLASS_64] == 0 && hak__cache_count(heap, CLASS_64) != 0);
+    expect_eq(hak_counted(&heap->classes[CLASS_64].mallocs), 0); /* an open class counts its moves */
+    expect_eq(hak__cache_process_bytes(), heap->classes[CLASS_64].capacity * 64u);
+    expect(is_zero((const char *)&heap->classes[CLASS_64 + 1], sizeof *heap->classes * (HAK_CLASSES - CLASS_64 - 1)));
+    expect_heap_valid(heap);
+
+    void *large = hak__closed_malloc(heap, HAK_CLASS_FIRST_LARGE, HAK_MID_MAX + 1);
+    expect_eq(heap->closed_reasons[HAK_CLASS_FIRST_LARGE], HAK_CLOSED_LARGE);
+    hak__closed_free(heap, HAK_CLASS_FIRST_LARGE, large, "free");
+    expect_eq(heap->large_cache.bytes, hak__classes[HAK_CLASS_FIRST_LARGE].size);
+    hak__cache_flush(heap);
+    hak__cache_open(heap, 0); /* again, as a process whose options come late does */
+    expect_eq(hak__cache_process_bytes(), 0);
+    expect_eq(heap->closed_reasons[CLASS_64], HAK_CLOSED_UNCACHED);
+    expect(heap->classes[CLASS_64].bottom == NULL);
+    hak__closed_free(heap, CLASS_64, block, "free");
+    expect_eq(hak__cache_count(heap, CLASS_64), 1);
+    expect_ptr(hak__cache_pop(&heap->bins[CLASS_64]), block);
+    expect_heap_valid(heap);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_every_call),
         cmocka_unit_test(caches_as_usual),
         cmocka_unit_test(a_class_that_caches_nothing),
+        cmocka_unit_test(classes_open_when_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

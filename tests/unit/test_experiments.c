@@ -1,17 +1,19 @@
-/* span/experiments.h: by default each option of an experiment gives what the design says; set, it gives the experiment's value. */
-#include "span/experiments.h"
+/* cache/experiments.h: by default each option of an experiment gives what the design says; set, it gives the experiment's value. */
+#include "cache/experiments.h"
 
 #include "support/check.h"
 
 static void set(enum hak_option option, uint64_t value) { hak_store(&hak__option_words[option], value, HAK_RELAXED); }
 
+static struct hak_heap heap;
+
 FRESH_TEST(defaults)
 {
     (void)argument;
     expect(hak__options_read());
-    expect(hak__tiers_on() && hak__bins_adapt());
-    expect_eq(hak__refill_count(), 32);
-    expect_eq(hak__warm_budget(5), 5);
+    hak__experiments_open(&heap);
+    expect(!heap.budget.fixed && !heap.warm_fixed && heap.classes[0].warm_budget == 0);
+    expect_eq(heap.refill_count, 32);
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         expect(hak__bin_ceiling(c) != 0);
         expect(!hak__slots_are_local(c));
@@ -44,10 +46,26 @@ FRESH_TEST(bands)
     }
 }
 
+/* What a heap begins with, and keeps. */
+FRESH_TEST(of_a_heap)
+{
+    (void)argument;
+    expect(hak__options_read());
+    expect_eq(hak__option_set("refill_count", "256"), 0);
+    expect_eq(hak__option_set("warm_pool_prefill", "0"), 0);
+    expect_eq(hak__option_set("ring_adapt", "0"), 0);
+    hak__experiments_open(&heap);
+    expect(heap.budget.fixed && heap.warm_fixed && heap.classes[3].warm_budget == 0);
+    expect_eq(heap.refill_count, 256);
+    expect_eq(hak__option_set("warm_pool_prefill", "7"), 0);
+    hak__experiments_open(&heap);
+    expect_eq(heap.classes[3].warm_budget, 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults), cmocka_unit_test(no_unified_cache), cmocka_unit_test(bands),
+        cmocka_unit_test(defaults), cmocka_unit_test(no_unified_cache), cmocka_unit_test(bands), cmocka_unit_test(of_a_heap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

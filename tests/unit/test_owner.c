@@ -43,7 +43,7 @@ static void generations_are_told_apart(void **state)
 
 FRESH_TEST(an_address_has_its_slabs_word)
 {
-    bool fresh;
+    bool fresh = false;
     (void)argument;
     fake_install();
     expect_eq(hak__owner_of(&fresh), 0);

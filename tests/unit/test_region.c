@@ -1,7 +1,9 @@
-/* userheap/region.h: random requests in regions of all sizes against a model, with every invariant checked on the way; runs of units split
+/* region/region.h: random requests in regions of all sizes against a model, with every invariant checked on the way; runs of units split
  * and join; a full region; a holder of the lock that dies at any of its stores leaves a heap that can be repaired, with all blocks. */
-#include "cache/cache.h"
-#include "userheap/region.h"
+#include "region/blocks.h"
+#include "region/region.h"
+#include "region/repair.h"
+#include "userheap/userheap.h"
 
 #include "support/check.h"
 #include "support/memory.h"
@@ -22,9 +24,8 @@ static void *map_region(size_t size)
 
 static struct hak_region *new_region(void *start, size_t size, uint32_t flags)
 {
-    struct hak_region *region = NULL;
     struct hak_heap_options options = { .size = sizeof options, .name = "model", .region = start, .region_size = size, .flags = flags };
-    expect_eq(hak__region_new(&options, &region), 0);
+    struct hak_region *region = hak__region_new(&options);
     expect_ptr(region, hak_align_up((uintptr_t)start, 64));
     return region;
 }
@@ -244,26 +245,25 @@ static void large_regions_cost_what_is_used(void **state)
 static void what_cannot_be_is_refused(void **state)
 {
     static char memory[128 << 10] __attribute__((aligned(4096)));
-    struct hak_region *region = NULL;
     struct hak_heap_options options = { .size = sizeof options, .region = memory, .region_size = 64 * kib - 16 };
     (void)state;
-    expect_eq(hak__region_new(&options, &region), EINVAL);
+    expect(hak__region_new(&options) == NULL && errno == EINVAL);
     options.region_size = 64 * kib;
     options.region = memory + 16;
     options.flags = HAK_HEAP_SHARED;
-    expect_eq(hak__region_new(&options, &region), EINVAL);
+    expect(hak__region_new(&options) == NULL && errno == EINVAL);
     options.region = memory;
     options.purge = HAK_HEAP_PURGE_AT_ONCE;
-    expect_eq(hak__region_new(&options, &region), EINVAL);
+    expect(hak__region_new(&options) == NULL && errno == EINVAL);
     options.purge = HAK_HEAP_PURGE_LATER;
     options.flags = HAK_HEAP_HARDENED;
-    expect_eq(hak__region_new(&options, &region), ENOTSUP);
-    expect_eq(hak__region_attach(memory, sizeof memory, &region), EINVAL);
-    region = new_region(memory, sizeof memory, 0);
-    expect_eq(hak__region_attach(memory, sizeof memory, &region), EINVAL);
-    region = new_region(memory, sizeof memory, HAK_HEAP_SHARED);
-    expect_eq(hak__region_attach(memory, sizeof memory - 16, &region), EINVAL);
-    expect_eq(hak__region_attach(memory, sizeof memory, &region), 0);
+    expect(hak__region_new(&options) == NULL && errno == ENOTSUP);
+    expect(hak_heap_attach(memory, sizeof memory) == NULL && errno == EINVAL);
+    new_region(memory, sizeof memory, 0);
+    expect(hak_heap_attach(memory, sizeof memory) == NULL && errno == EINVAL);
+    new_region(memory, sizeof memory, HAK_HEAP_SHARED);
+    expect(hak_heap_attach(memory, sizeof memory - 16) == NULL && errno == EINVAL);
+    expect_ptr(hak_heap_attach(memory, sizeof memory), memory);
 }
 
 static void limits_hold(void **state)
@@ -332,7 +332,7 @@ static void other_memory_is_left_alone_by_a_child(void **state)
     expect_ptr(hak__region_of(region), start);
     expect_ptr(mmap(start, mib, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), start);
     hak_store(&region->lock.word, 123, HAK_RELAXED);   /* a number of the program's */
-    hak__region_fork_child();
+    hak_load(&hak__regions, HAK_RELAXED)->fork_child();
     expect_eq(hak_load(&region->lock.word, HAK_RELAXED), 123);
     expect(hak__region_of(start) == NULL);
     munmap(start, mib);
@@ -345,7 +345,7 @@ static void a_closed_region_is_left_alone_by_a_child(void **state)
     void *start = map_region(mib);
     struct hak_region *region = new_region(start, mib, 0);
     expect_eq(mprotect(start, mib, PROT_NONE), 0);
-    hak__region_fork_child();
+    hak_load(&hak__regions, HAK_RELAXED)->fork_child();
     expect_eq(mprotect(start, mib, PROT_READ | PROT_WRITE), 0);
     expect(take(region, 16, 100) != NULL);   /* by its handle; its lock was free */
     munmap(start, mib);

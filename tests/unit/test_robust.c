@@ -1,6 +1,6 @@
-/* os/robust.h on Linux: threads exclude one another; a lock whose holder has died, or that a fork has left behind, says so to the next one
+/* region/robust.h on Linux: threads exclude one another; a lock whose holder has died, or that a fork has left behind, says so to the next one
  * alone. What is subtle about its steps is race_robust's. */
-#include "os/robust.h"
+#include "region/robust.h"
 
 #include "support/check.h"
 

@@ -3,6 +3,7 @@
  * follows the hit rate; freed blocks come before fresh ones; the pool can be switched off and on. */
 #include "heap/spans.h"
 
+#include "cache/experiments.h"
 #include "diag/options.h"
 #include "heap/heap.h"
 #include "support/heaps.h"
@@ -189,6 +190,7 @@ static struct hak_heap *listed_heap(const char *prefill)
     expect_eq(class_64(heap)->warm_count, 0);
     expect_eq(hits(heap) + prefilled(heap), 0);
     expect_eq(hak__option_set("warm_pool_prefill", prefill), 0);
+    hak__experiments_open(heap);
     return heap;
 }
 
@@ -233,11 +235,13 @@ FRESH_TEST(prefill_looks_only_so_far)
     for (uint32_t i = 0; i < SPANS; i++)
         give_all(heap, of_span(i), i == 0 ? 2 * BATCH : 1);   /* the one good span is the last of the list */
     expect_eq(hak__option_set("warm_pool_prefill", "1"), 0);
+    hak__experiments_open(heap);
     void *out[2];
     expect_eq(hak__heap_take(heap, CLASS_64, out, 2), 2);   /* a search, of two spans with a block each */
     expect_eq(prefilled(heap), 0);
     expect_eq(class_64(heap)->warm_count, 0);
     expect_eq(hak__option_set("warm_pool_prefill", "16"), 0);
+    hak__experiments_open(heap);
     expect_eq(hak__heap_take(heap, CLASS_64, out, 2), 2);
     expect_eq(prefilled(heap), 1);
     expect_ptr(span_of(out[0]), span_of(*of_span(0)));

@@ -67,6 +67,18 @@ cmd_bench() {
       bench_scaling "$@"
       ;;
     --lines) shift; bench_lines "$@" ;;
+    --memory | --drift)
+      kind=$1
+      shift
+      [ "$kind" = --memory ] || set -- --only '^drift$' "$@"
+      case " $* " in
+        *" --help "*) exec python3 -B bench/memory/memory.py "$@" ;;
+      esac
+      ensure build
+      ensure peers || say "going on with the allocators that are installed"
+      build_preset release
+      exec python3 -B bench/memory/memory.py "$@"
+      ;;
     --guard)
       shift
       ensure build

@@ -135,7 +135,12 @@ cmd_test() {
       aarch64)
         ensure aarch64
         HAK_TEST_EMULATED=1 test_preset aarch64 "$@"
+        HAK_TEST_EMULATED=1 QEMU_PAGESIZE=16384 test_preset aarch64 -L 'unit|api'
         HAK_TEST_EMULATED=1 QEMU_PAGESIZE=65536 NOT_UNDER_QEMU="$NOT_UNDER_QEMU|$NOT_AT_64K" test_preset aarch64 -L 'unit|api'
+        ;;
+      musl)
+        ensure musl
+        test_preset musl "$@"
         ;;
       *) test_preset "$one" "$@" ;;
     esac

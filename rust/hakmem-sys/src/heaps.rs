@@ -36,7 +36,7 @@ pub struct hak_heap_options {
     pub purge: u32,
     /// HAK_HEAP_...
     pub flags: u32,
-    /// where the heap lives, instead of memory from the system; NULL: none
+    /// where the heap lives, instead of memory from the system; NULL: none (hakmem_region.h)
     pub region: *mut c_void,
     /// at least 64 KiB; a shared one begins at a multiple of 4 KiB
     pub region_size: usize,

@@ -51,7 +51,9 @@ extern "C" {
     pub fn hak_option_next(cursor: *mut usize, info: *mut hak_option_info) -> c_int;
     pub fn hak_version() -> *const c_char;
     pub fn hak_heap_new(options: *const hak_heap_options) -> *mut hak_heap_t;
+    #[cfg(feature = "region")]
     pub fn hak_heap_attach(region: *mut c_void, size: usize) -> *mut hak_heap_t;
+    #[cfg(feature = "region")]
     pub fn hak_heap_detach(heap: *mut hak_heap_t);
     pub fn hak_heap_destroy(heap: *mut hak_heap_t);
     pub fn hak_heap_reset(heap: *mut hak_heap_t);

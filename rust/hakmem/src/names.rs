@@ -132,7 +132,7 @@ pub const REFILL_COUNT: Setting<u64> = Setting::new("refill_count\0");
 /// Most spans that a refill adds to a class's empty warm pool. 0: no pool. If unset, the number follows the class's hit rate, from 1 to 16.
 pub const WARM_POOL_PREFILL: Setting<u64> = Setting::new("warm_pool_prefill\0");
 
-/// Take slabs from well-used SuperSlabs first, and from draining ones only before a new one is opened. 0: choose by the lengths of free runs alone.
+/// Let little-used SuperSlabs drain: slabs are taken from them only before a new one is opened. 0: none begins to.
 pub const TIERS: Setting<bool> = Setting::new("tiers\0");
 
 /// SuperSlabs that upkeep keeps mapped ahead of need, at most a quarter of those in use.

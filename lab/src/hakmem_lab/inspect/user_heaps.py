@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from typing import Any, Protocol
 
 from hakmem_lab.inspect.arrays import np
@@ -11,6 +12,11 @@ from hakmem_lab.inspect.process_memory import Reader
 MOST = 1000  # the library shows no more either
 NO_LIMIT = 2**64 - 1
 NAME = 48
+# What struct hak_regions has in `numbers` (src/region/region.c): sizes, and offsets in a row and a region.
+REGION_NUMBERS = (
+    *("most", "row_stride", "row_start", "row_size", "row_serial", "size", "name", "unit_shift"),
+    *("slab_units", "large_units", "peak", "limit", "refused", "live_blocks", "live_bytes"),
+)
 
 
 class Tables(Protocol):
@@ -87,29 +93,35 @@ def _blocks(allocator: Tables, share: int) -> tuple[int, int, int]:
 
 
 def _in_regions(allocator: Tables) -> list[dict[str, Any]]:
-    n, memory, found = allocator.number, allocator.memory, []
-    table = memory.read(allocator.root["region_rows"], n["regions_most"] * n["region_row_stride"])
-    for at in range(0, len(table), n["region_row_stride"]):
-        row = table[at : at + n["region_row_stride"]]
-        if _word(row, n["region_row_size"]) == 0:
+    where, memory, found = allocator.number, allocator.memory, list[dict[str, Any]]()
+    library = memory.word(allocator.root["regions"])
+    if library == 0:  # the program is not linked with libhakmem-region
+        return found
+    regions = memory.read(library, where["regions_size"])
+    numbers = struct.unpack_from(f"={len(REGION_NUMBERS)}I", regions, where["regions_numbers"])
+    n = dict(zip(REGION_NUMBERS, numbers, strict=True))
+    table = memory.read(_word(regions, where["regions_rows"]), n["most"] * n["row_stride"])
+    for at in range(0, len(table), n["row_stride"]):
+        row = table[at : at + n["row_stride"]]
+        if _word(row, n["row_size"]) == 0:
             continue
         # The program may have unmapped the region, or reused its memory.
-        content = memory.read_if_there(_word(row, n["region_row_start"]), n["region_size"])
-        if content is None or _word(content, 0, 4) != n["region_alive"]:
+        content = memory.read_if_there(_word(row, n["row_start"]), n["size"])
+        if content is None or _word(content, 0, 4) != where["own_in_region"]:
             continue
-        shift = _word(content, n["region_unit_shift"], 4)
-        units = _word(content, n["region_slab_units"]) + _word(content, n["region_large_units"])
+        shift = _word(content, n["unit_shift"], 4)
+        units = _word(content, n["slab_units"]) + _word(content, n["large_units"])
         found.append(
             {
-                "serial": _word(row, n["region_row_serial"]),
-                "name": _name(content[n["region_name"] : n["region_name"] + NAME]),
+                "serial": _word(row, n["row_serial"]),
+                "name": _name(content[n["name"] : n["name"] + NAME]),
                 "used_bytes": units << shift,
-                "peak_bytes": _word(content, n["region_peak"]),
-                "live_bytes": _word(content, n["region_live_bytes"]),
-                "live_blocks": _word(content, n["region_live_blocks"]),
+                "peak_bytes": _word(content, n["peak"]),
+                "live_bytes": _word(content, n["live_bytes"]),
+                "live_blocks": _word(content, n["live_blocks"]),
                 "cached_bytes": 0,
-                "limit": _limit(_word(content, n["region_limit"])),
-                "refused": _word(content, n["region_refused"]),
+                "limit": _limit(_word(content, n["limit"])),
+                "refused": _word(content, n["refused"]),
             }
         )
     return found

@@ -1,5 +1,5 @@
-/* Heaps in memory that the caller provides. Everything of such a heap lies in its region and locates things by unit numbers, so the
- * region may be mapped at several addresses; the heap makes no system calls for memory. Called by src/entry/heap_api.c.
+/* The layout of a heap in memory that the program provides. All of it lies in its region and locates things by unit numbers, so the
+ * region may be mapped at several addresses; the heap makes no system calls for memory.
  *
  *   header | a hak_region_unit per unit | a bit per unit: a run begins there | bits of blocks | units ...
  *   ^ the handle                                                                              ^ first
@@ -9,9 +9,9 @@
  *
  * A slab's bits, a word per 64 blocks, say which blocks are allocated. They lie where the bits of the slab's first units are.
  *
- * One lock guards everything (os/robust.h). Its holder may die at any point: each change takes effect by one store, of a run's
- * state, the frontier or a word of bits, and the chain is whole before and after it. All other state follows from these, and the
- * next holder rebuilds it (region_repair.c).
+ * One lock guards everything (robust.h). Its holder may die at any point: each change takes effect by one store, of a run's state,
+ * the frontier or a word of bits, and the chain is whole before and after it. All other state follows from these, and the next
+ * holder rebuilds it (repair.c).
  *
  * Invariants, checked by hak__region_is_valid:
  *   1. the runs' units add up to `frontier`; no two free runs are neighbours, and none ends at the frontier
@@ -22,12 +22,11 @@
 #pragma once
 
 #include "hakmem.h"
-#include "os/robust.h"
+#include "region/robust.h"
 #include "size/size.h"
 
 #define HAK_REGION_LEAST ((size_t)64 << 10)
 #define HAK_REGION_ALIGN 64u                     /* of the handle */
-#define HAK_REGION_ALIVE 0x6b61686e776f0003ull   /* the handle's first word; HAK_OWN_GONE (userheap.h) after the end */
 #define HAK_REGION_PAGE ((size_t)4 << 10)        /* every mapping of a shared region is a multiple of this */
 
 enum { HAK_REGION_BINS = 128, HAK_REGION_SLAB_UNITS = 16, HAK_REGION_NAME = 48 };
@@ -49,7 +48,7 @@ struct hak_region_class {
 };
 
 struct hak_region {
-    _Atomic uint64_t magic;
+    _Atomic uint64_t magic; /* HAK_OWN_IN_REGION or HAK_OWN_GONE, as any heap's (userheap/userheap.h) */
     size_t size; /* of the region, from here */
     uint32_t version, flags; /* HAK_HEAP_... */
     struct hak_robust lock;
@@ -70,7 +69,7 @@ struct hak_region {
     struct hak_region_unit unit[];
 };
 
-/* --- runs of units (region_units.c); the lock is held ------------------------------------------------------------- */
+/* --- runs of units; the lock is held ------------------------------------------------------------------------------ */
 
 hak_inline uint64_t hak__run_state(enum hak_region_kind kind, uint32_t class, uint32_t units)
 {
@@ -133,78 +132,3 @@ uint32_t hak__run_take(struct hak_region *region, uint32_t units, size_t align);
 void hak__run_give(struct hak_region *region, uint32_t unit);
 /* Grows or shrinks a large run in place; false: what follows is not free. */
 bool hak__run_resize(struct hak_region *region, uint32_t unit, uint32_t units);
-
-/* --- blocks (region_blocks.c); the lock is held ------------------------------------------------------------------- */
-
-void hak__region_plan_slabs(struct hak_region *region);
-void *hak__region_take(struct hak_region *region, size_t align, size_t n);
-
-/* The result of looking for a block at p: why_not is NULL if one begins there. */
-struct hak_region_block {
-    uint32_t unit, index, class; /* class: HAK_CLASSES for a large one */
-    size_t size;
-    const char *why_not;
-    bool freed; /* a free block of a slab */
-};
-struct hak_region_block hak__region_find(const struct hak_region *region, const void *p);
-void hak__region_give(struct hak_region *region, const struct hak_region_block *block);
-bool hak__region_resize(struct hak_region *region, const struct hak_region_block *block, size_t n);
-int hak__region_visit_blocks(struct hak_region *region, hak_heap_visitor *visit, void *argument);
-uint32_t hak__region_slab_words(const struct hak_region_class *class);
-hak_inline uint64_t hak__region_no_blocks(const struct hak_region_class *class) /* the last word's bits beyond the last block */
-{
-    return class->blocks % 64 == 0 ? 0 : ~hak_ones64(class->blocks % 64);
-}
-
-/* --- repair (region_repair.c); the lock is held ------------------------------------------------------------------- */
-
-/* Rebuilds what follows from the chain and the bits. False: the chain is broken. */
-hak_cold bool hak__region_repair(struct hak_region *region);
-hak_cold bool hak__region_is_valid(const struct hak_region *region);
-
-/* --- this process's regions (region.c) --------------------------------------------------------------------------- */
-
-/* size == 0: the row is free. Rows change under a lock; readers take none and read the size twice. */
-struct hak_region_row {
-    _Atomic uintptr_t start;
-    _Atomic size_t size;
-    _Atomic uint64_t serial;
-};
-enum { HAK_REGIONS_MOST = 64 };
-extern struct hak_region_row hak__region_rows[HAK_REGIONS_MOST];
-
-/* --- heaps (region.c) --------------------------------------------------------------------------------------------- */
-
-hak_inline bool hak__is_region(const void *handle)
-{
-    return hak_load(&((const struct hak_region *)handle)->magic, HAK_ACQUIRE) == HAK_REGION_ALIVE;
-}
-
-/* 0 or an errno code. */
-int hak__region_new(const struct hak_heap_options *options, struct hak_region **out);
-int hak__region_attach(void *start, size_t size, struct hak_region **out);
-void hak__region_detach(struct hak_region *region);
-void hak__region_destroy(struct hak_region *region, const char *function);
-void hak__region_reset(struct hak_region *region, const char *function);
-
-/* NULL: there is no room, and the heap's callback does not help. */
-void *hak__region_alloc(struct hak_region *region, size_t align, size_t n, const char *function);
-void hak__region_end(struct hak_region *region, void *p, const char *function);
-void *hak__region_realloc(struct hak_region *region, void *p, size_t n, const char *function);
-size_t hak__region_usable(struct hak_region *region, const void *p, const char *function);
-void hak__region_set_limit(struct hak_region *region, size_t limit, const char *function);
-void hak__region_figures(struct hak_region *region, struct hak_heap_figures *out, const char *function);
-
-/* Iterates from row *i on over the heaps that this process made or attached. Takes no lock: figures may be of different moments.
- * False: there are no more. */
-bool hak__region_next_figures(uint32_t *i, struct hak_heap_figures *out);
-
-/* Iterates over the rows' heaps; NULL stands before the first and after the last. */
-struct hak_region *hak__region_after(const struct hak_region *region);
-
-/* Whether one of the heap's blocks begins at p. */
-bool hak__region_has(struct hak_region *region, const void *p, const char *function);
-
-/* The heap made or attached by this process whose region contains p; NULL: none. */
-struct hak_region *hak__region_of(const void *p);
-hak_cold void hak__region_fork_child(void);

@@ -1,5 +1,5 @@
 /* See robust.h. */
-#include "os/robust.h"
+#include "region/robust.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -76,7 +76,7 @@ static void robust_sleep(struct hak_robust *lock, uint32_t word)
  * (hak__robust_orphan). */
 static void robust_look_at_fork(struct hak_robust *lock, struct hak_robust_thread *me)
 {
-    hak__fork_check();
+    hak__fork_look();
     if (hak_likely(me->generation == hak_load(&robust_generation, HAK_RELAXED)))
         return;
     void *entered = me->entered;

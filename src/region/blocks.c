@@ -1,5 +1,5 @@
 /* A region's blocks: small ones in slabs by the library's size classes, others as single runs. */
-#include "userheap/region.h"
+#include "region/blocks.h"
 
 enum { SLAB_BLOCKS_LEAST = 4 };
 
@@ -8,7 +8,7 @@ enum { SLAB_BLOCKS_LEAST = 4 };
 /* The shortest slab that leaves at most an eighth of itself unused. A class whose slab would be too long has none. */
 static void region_plan_slab(const struct hak_region *region, uint32_t index, struct hak_region_class *out)
 {
-    const struct hak_class *class = &hak__classes[index];
+    const struct hak_class *class = &hak__class_rows[index];
     size_t unit = hak__region_unit_bytes(region), most = (size_t) class->slabs << HAK_SLAB_SHIFT;
     if (class->size > 2 * unit || class->size > HAK_MID_MAX)
         return;
@@ -115,8 +115,8 @@ static void *region_slab_take(struct hak_region *region, uint32_t class, uint32_
     if (--slab->free == 0)
         hak__run_unlink(region, &region->classes[class].first, unit);
     hak_count(&region->live_blocks, 1);
-    hak_count(&region->live_bytes, hak__classes[class].size);
-    return hak__region_unit_start(region, unit) + (size_t)index * hak__classes[class].size;
+    hak_count(&region->live_bytes, hak__class_rows[class].size);
+    return hak__region_unit_start(region, unit) + (size_t)index * hak__class_rows[class].size;
 }
 
 static void *region_large_take(struct hak_region *region, size_t align, size_t n)
@@ -139,10 +139,8 @@ static uint32_t region_class_for(const struct hak_region *region, size_t align, 
 {
     if (n > HAK_MID_MAX || align > hak_min(hak__region_unit_bytes(region), HAK_REGION_PAGE))
         return HAK_CLASSES;
-    uint32_t class = hak__class_of(n);
-    while (class < HAK_CLASSES && region->classes[class].units != 0 && hak__classes[class].size % align != 0)
-        class++;
-    return class < HAK_CLASSES && region->classes[class].units != 0 ? class : HAK_CLASSES;
+    uint32_t class = hak__aligned_class(align, n);
+    return region->classes[class].units != 0 ? class : HAK_CLASSES;
 }
 
 void *hak__region_take(struct hak_region *region, size_t align, size_t n)
@@ -168,7 +166,7 @@ static void region_find_in_slab(const struct hak_region *region, uint32_t unit, 
                                 struct hak_region_block *out)
 {
     uint32_t index = hak__run_class(state);
-    const struct hak_class *class = &hak__classes[index];
+    const struct hak_class *class = &hak__class_rows[index];
     struct hak_place place = hak__place_of(class->reciprocal, offset);
     if (!hak__place_is_block(place, class->reciprocal, region->classes[index].blocks)) {
         out->why_not = region_begins_none;
@@ -283,7 +281,7 @@ static int region_visit_slab(struct hak_region *region, uint32_t unit, uint32_t 
         uint64_t bits = hak_load(&hak__region_bits(region, unit)[index / 64], HAK_RELAXED);
         int result = 0;
         if ((bits >> index % 64 & 1) != 0)
-            result = visit(start + (size_t)index * hak__classes[class].size, hak__classes[class].size, argument);
+            result = visit(start + (size_t)index * hak__class_rows[class].size, hak__class_rows[class].size, argument);
         if (result != 0)
             return result;
     }

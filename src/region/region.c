@@ -1,56 +1,72 @@
 /* Heaps in regions: made, attached, locked, ended, and their blocks. */
-#include "userheap/region.h"
+#include "region/region.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "base/forked.h"
-#include "base/lock.h"
-#include "cache/cache.h"
 #include "diag/report.h"
+#include "kinds/kind.h"
 #include "os/os.h"
+#include "process/start.h"
+#include "region/blocks.h"
+#include "region/repair.h"
 #include "userheap/userheap.h"
 
 enum { REGION_VERSION = 1, REGION_PRESSURE_CALLS = 16, REGION_SHIFT_LEAST = 10 };
 
+static bool regions_join(void);
+
 /* --- this process's regions --------------------------------------------------------------------------------------- */
 
-hak_rare_data struct hak_region_row hak__region_rows[HAK_REGIONS_MOST];
+static struct hak_region_row region_rows[HAK_REGIONS_MOST];
 static _Atomic uint32_t region_count; /* rows that have ever been used */
-static struct hak_lock regions_lock = HAK_LOCK_INIT(HAK_RANK_OWNS);
+static struct hak_robust rows_lock; /* never taken together with a region's */
+
+/* A thread's identity for these locks. A fork may have left one behind. */
+static struct hak_robust_thread *region_me(void)
+{
+    static __thread struct hak_robust_thread me;
+    hak__fork_look();
+    return &me;
+}
+
+static void region_row_leave(const struct hak_region *region)
+{
+    struct hak_robust_thread *me = region_me();
+    hak__robust_acquire(&rows_lock, me);
+    for (uint32_t i = 0; i < hak_load(&region_count, HAK_RELAXED); i++)
+        if (hak_load(&region_rows[i].start, HAK_RELAXED) == (uintptr_t)region)
+            hak_store(&region_rows[i].size, 0, HAK_RELEASE);
+    hak__robust_release(&rows_lock, me);
+}
 
 /* A heap without a row is found only by its handle. */
-static void region_enter_row(const struct hak_region *region)
+static void region_row_enter(const struct hak_region *region)
 {
-    hak__lock_acquire(&regions_lock);
-    for (uint32_t i = 0; i < HAK_REGIONS_MOST; i++) {
-        if (hak_load(&hak__region_rows[i].size, HAK_RELAXED) != 0)
-            continue;
-        hak_store(&hak__region_rows[i].start, (uintptr_t)region, HAK_RELAXED);
-        hak_store(&hak__region_rows[i].serial, hak__uheap_serial(), HAK_RELAXED);
+    region_row_leave(region); /* of a previous heap here */
+    struct hak_robust_thread *me = region_me();
+    hak__robust_acquire(&rows_lock, me);
+    uint32_t i = 0;
+    while (i < HAK_REGIONS_MOST && hak_load(&region_rows[i].size, HAK_RELAXED) != 0)
+        i++;
+    if (i < HAK_REGIONS_MOST) {
+        hak_store(&region_rows[i].start, (uintptr_t)region, HAK_RELAXED);
+        hak_store(&region_rows[i].serial, hak__uheap_serial(), HAK_RELAXED);
         /* release, twice: pair with the acquires in hak__region_of. */
-        hak_store(&hak__region_rows[i].size, region->size, HAK_RELEASE);
+        hak_store(&region_rows[i].size, region->size, HAK_RELEASE);
         if (i >= hak_load(&region_count, HAK_RELAXED))
             hak_store(&region_count, i + 1, HAK_RELEASE);
-        break;
     }
-    hak__lock_release(&regions_lock);
+    hak__robust_release(&rows_lock, me);
 }
 
-static void region_leave_row(const struct hak_region *region)
-{
-    hak__lock_acquire(&regions_lock);
-    for (uint32_t i = 0; i < hak_load(&region_count, HAK_RELAXED); i++)
-        if (hak_load(&hak__region_rows[i].start, HAK_RELAXED) == (uintptr_t)region)
-            hak_store(&hak__region_rows[i].size, 0, HAK_RELEASE);
-    hak__lock_release(&regions_lock);
-}
+static bool region_is_alive(const struct hak_region *region) { return hak_load(&region->magic, HAK_ACQUIRE) == HAK_OWN_IN_REGION; }
 
 /* The program may have unmapped a region, revoked access to it or reused its addresses without telling the library; and a child
  * lacks pages that the parent marked MADV_DONTFORK. */
 static bool region_is_there(const struct hak_region *region)
 {
-    return hak__os_readable((uintptr_t)region) != EFAULT && hak__is_region(region);
+    return hak__os_readable((uintptr_t)region) != EFAULT && region_is_alive(region);
 }
 
 /* Of two overlapping regions, the one that counts: the inner one, which lies in a block of the other, or the one that still
@@ -69,9 +85,9 @@ struct hak_region *hak__region_of(const void *p)
     uint32_t count = hak_load(&region_count, HAK_ACQUIRE);
     struct hak_region *found = NULL;
     for (uint32_t i = 0; i < count; i++) {
-        size_t size = hak_load(&hak__region_rows[i].size, HAK_ACQUIRE);
-        uintptr_t start = hak_load(&hak__region_rows[i].start, HAK_ACQUIRE);
-        if ((uintptr_t)p - start < size && hak_load(&hak__region_rows[i].size, HAK_RELAXED) == size)
+        size_t size = hak_load(&region_rows[i].size, HAK_ACQUIRE);
+        uintptr_t start = hak_load(&region_rows[i].start, HAK_ACQUIRE);
+        if ((uintptr_t)p - start < size && hak_load(&region_rows[i].size, HAK_RELAXED) == size)
             found = region_inner(found, (struct hak_region *)start);
     }
     return found;
@@ -81,24 +97,23 @@ struct hak_region *hak__region_of(const void *p)
 static uint64_t region_serial(const struct hak_region *region)
 {
     for (uint32_t i = 0; i < hak_load(&region_count, HAK_ACQUIRE); i++)
-        if (hak_load(&hak__region_rows[i].start, HAK_RELAXED) == (uintptr_t)region
-            && hak_load(&hak__region_rows[i].size, HAK_RELAXED) != 0)
-            return hak_load(&hak__region_rows[i].serial, HAK_RELAXED);
+        if (hak_load(&region_rows[i].start, HAK_RELAXED) == (uintptr_t)region && hak_load(&region_rows[i].size, HAK_RELAXED) != 0)
+            return hak_load(&region_rows[i].serial, HAK_RELAXED);
     return 0;
 }
 
 /* A child has private memory where the parent's region was, unless the region is shared: then the lock may belong to a living
  * process. */
-void hak__region_fork_child(void)
+static void region_fork_child(void)
 {
-    hak__lock_fork_child(&regions_lock);
     hak__robust_fork_child();
+    hak__robust_orphan(&rows_lock);
     for (uint32_t i = 0; i < hak_load(&region_count, HAK_RELAXED); i++) {
-        struct hak_region *region = (struct hak_region *)hak_load(&hak__region_rows[i].start, HAK_RELAXED);
-        if (hak_load(&hak__region_rows[i].size, HAK_RELAXED) == 0)
+        struct hak_region *region = (struct hak_region *)hak_load(&region_rows[i].start, HAK_RELAXED);
+        if (hak_load(&region_rows[i].size, HAK_RELAXED) == 0)
             continue;
         if (!region_is_there(region))
-            hak_store(&hak__region_rows[i].size, 0, HAK_RELAXED); /* a child has one thread, so nothing needs ordering */
+            hak_store(&region_rows[i].size, 0, HAK_RELAXED); /* a child has one thread, so nothing needs ordering */
         else if ((region->flags & HAK_HEAP_SHARED) == 0)
             hak__robust_orphan(&region->lock);
     }
@@ -106,32 +121,30 @@ void hak__region_fork_child(void)
 
 /* --- the lock ----------------------------------------------------------------------------------------------------- */
 
-/* A thread keeps its identity for the lock in its heap; a thread without one determines it in `here` each time. A fork may have
- * left the lock behind. */
-static struct hak_robust_thread *region_me(struct hak_robust_thread *here)
-{
-    hak__fork_check();
-    struct hak_heap *heap = hak__heap_current();
-    here->generation = 0;
-    return (heap->mode & HAK_MODE_SENTINEL) != 0 ? here : &heap->share.robust;
-}
+static hak_heap_t *region_handle(const struct hak_region *region) { return (hak_heap_t *)(uintptr_t)region; }
 
 static void region_unlock(struct hak_region *region, struct hak_robust_thread *me) { hak__robust_release(&region->lock, me); }
 
 static void region_lock(struct hak_region *region, struct hak_robust_thread *me, const char *function)
 {
-    if (hak_unlikely(!hak__is_region(region)))
-        hak__uheap_misuse((const struct hak_uheap *)region, function);
+    if (hak_unlikely(!region_is_alive(region)))
+        hak__uheap_misuse(region_handle(region), function);
     bool whole = hak__robust_acquire(&region->lock, me) || hak__region_repair(region);
-    if (hak_likely(whole && hak__is_region(region)))
+    if (hak_likely(whole && region_is_alive(region)))
         return;
     region_unlock(region, me);
     if (whole)
-        hak__uheap_misuse((const struct hak_uheap *)region, function);
+        hak__uheap_misuse(region_handle(region), function);
     hak__fatal("%s(): the heap at %p has been written over", function, (const void *)region);
 }
 
 /* --- beginning ---------------------------------------------------------------------------------------------------- */
+
+static void *region_fail(int code)
+{
+    errno = code;
+    return NULL;
+}
 
 /* Small regions have small units, so that a slab is a small part of one. */
 static uint32_t unit_shift_for(size_t size)
@@ -171,60 +184,67 @@ static void set_region_options(struct hak_region *region, const struct hak_heap_
     region->version = REGION_VERSION;
 }
 
-int hak__region_new(const struct hak_heap_options *options, struct hak_region **out)
+struct hak_region *hak__region_new(const struct hak_heap_options *options)
 {
     uintptr_t start = (uintptr_t)options->region, end = start + options->region_size;
     bool shared = (options->flags & HAK_HEAP_SHARED) != 0;
     if (options->region_size < HAK_REGION_LEAST || end < start || (shared && start % HAK_REGION_PAGE != 0))
-        return EINVAL;
+        return region_fail(EINVAL);
     if (options->purge != HAK_HEAP_PURGE_LATER || (shared && options->pressure != NULL))
-        return EINVAL;
+        return region_fail(EINVAL);
     if ((options->flags & HAK_HEAP_HARDENED) != 0)
-        return ENOTSUP;
+        return region_fail(ENOTSUP);
+    if (!regions_join())
+        return region_fail(ENOMEM);
     struct hak_region *region = (struct hak_region *)hak_align_up(start, HAK_REGION_ALIGN);
-    region_leave_row(region); /* of a previous heap here */
+    region_row_leave(region);
     memset(region, 0, sizeof *region);
     region->size = end - (uintptr_t)region;
     region->unit_shift = unit_shift_for(region->size);
     region_lay_out(region);
     set_region_options(region, options);
     hak__region_plan_slabs(region);
-    region_enter_row(region);
-    /* release: pairs with the acquire in hak__is_region. */
-    hak_store(&region->magic, HAK_REGION_ALIVE, HAK_RELEASE);
-    *out = region;
-    return 0;
+    region_row_enter(region);
+    /* release: pairs with the acquire in region_is_alive. */
+    hak_store(&region->magic, HAK_OWN_IN_REGION, HAK_RELEASE);
+    return region;
 }
 
-int hak__region_attach(void *start, size_t size, struct hak_region **out)
+hak_export hak_heap_t *hak_heap_attach(void *start, size_t size)
 {
     struct hak_region *region = start;
-    if (size < HAK_REGION_LEAST || (uintptr_t)start % HAK_REGION_PAGE != 0 || !hak__is_region(region))
-        return EINVAL;
+    if (!regions_join())
+        return region_fail(ENOMEM);
+    if (size < HAK_REGION_LEAST || (uintptr_t)start % HAK_REGION_PAGE != 0 || !region_is_alive(region))
+        return region_fail(EINVAL);
     if (region->version != REGION_VERSION || region->size > size || (region->flags & HAK_HEAP_SHARED) == 0)
-        return EINVAL;
-    region_leave_row(region);
-    region_enter_row(region);
-    *out = region;
-    return 0;
+        return region_fail(EINVAL);
+    region_row_enter(region);
+    return region_handle(region);
 }
 
 /* --- ends --------------------------------------------------------------------------------------------------------- */
 
-void hak__region_detach(struct hak_region *region) { region_leave_row(region); }
+hak_export void hak_heap_detach(hak_heap_t *heap)
+{
+    struct hak_region *region = (struct hak_region *)(void *)heap;
+    if (!region_is_alive(region))
+        hak__uheap_misuse(heap, "hak_heap_detach");
+    region_row_leave(region);
+}
 
 void hak__region_destroy(struct hak_region *region, const char *function)
 {
-    struct hak_robust_thread here, *me = region_me(&here);
+    struct hak_robust_thread *me = region_me();
     region_lock(region, me, function);
-    hak_store(&region->magic, HAK_OWN_GONE, HAK_RELEASE); /* pairs with the acquire in hak__is_region */
+    hak_store(&region->magic, HAK_OWN_GONE, HAK_RELEASE); /* pairs with the acquire in region_is_alive */
     region_unlock(region, me);
-    region_leave_row(region);
+    region_row_leave(region);
 }
 
 void hak__region_reset(struct hak_region *region, const char *function)
 {
-    struct hak_robust_thread here, *me = region_me(&here);
+    struct hak_robust_thread *me = region_me();
     region_lock(region, me, function);
     hak_store(&region->frontier, 0, HAK_RELEASE); /* as in hak__run_set; the repair rebuilds what follows from it */
     hak__region_repair(region);
@@ -235,17 +255,20 @@ void hak__region_reset(struct hak_region *region, const char *function)
 
 void *hak__region_alloc(struct hak_region *region, size_t align, size_t n, const char *function)
 {
-    struct hak_robust_thread here, *me = region_me(&here);
+    struct hak_robust_thread *me = region_me();
+    if ((region->flags & HAK_HEAP_SHARED) != 0 && align > HAK_REGION_PAGE)
+        return region_fail(EINVAL);
     for (unsigned calls = 0;; calls++) {
         region_lock(region, me, function);
-        void *block = hak__region_take(region, align, n);
+        void *block = hak__region_take(region, hak_max(align, HAK_ALIGN), n);
         size_t used = hak__region_used(region), room = (size_t)region->units << region->unit_shift;
         size_t limit = hak_min(hak_load(&region->limit, HAK_RELAXED), room);
         region_unlock(region, me);
-        if (hak_likely(block != NULL) || calls == REGION_PRESSURE_CALLS)
+        if (hak_likely(block != NULL))
             return block;
-        if (!hak__uheap_ask(region->pressure, (hak_heap_t *)region, used, limit, n, region->argument))
-            return NULL;
+        if (calls == REGION_PRESSURE_CALLS
+            || !hak__uheap_ask(region->pressure, region_handle(region), used, limit, n, region->argument))
+            return region_fail(ENOMEM);
     }
 }
 
@@ -275,7 +298,7 @@ static struct hak_region_block region_lock_block(struct hak_region *region, stru
 
 void hak__region_end(struct hak_region *region, void *p, const char *function)
 {
-    struct hak_robust_thread here, *me = region_me(&here);
+    struct hak_robust_thread *me = region_me();
     struct hak_region_block block = region_lock_block(region, me, p, function, true);
     hak__region_give(region, &block);
     region_unlock(region, me);
@@ -283,24 +306,15 @@ void hak__region_end(struct hak_region *region, void *p, const char *function)
 
 size_t hak__region_usable(struct hak_region *region, const void *p, const char *function)
 {
-    struct hak_robust_thread here, *me = region_me(&here);
+    struct hak_robust_thread *me = region_me();
     struct hak_region_block block = region_lock_block(region, me, p, function, false);
     region_unlock(region, me);
     return block.size;
 }
 
-bool hak__region_has(struct hak_region *region, const void *p, const char *function)
-{
-    struct hak_robust_thread here, *me = region_me(&here);
-    region_lock(region, me, function);
-    bool has = hak__region_find(region, p).why_not == NULL;
-    region_unlock(region, me);
-    return has;
-}
-
 void *hak__region_realloc(struct hak_region *region, void *p, size_t n, const char *function)
 {
-    struct hak_robust_thread here, *me = region_me(&here);
+    struct hak_robust_thread *me = region_me();
     struct hak_region_block block = region_lock_block(region, me, p, function, false);
     bool done = n != 0 && hak__region_resize(region, &block, n);
     region_unlock(region, me);
@@ -319,7 +333,7 @@ void *hak__region_realloc(struct hak_region *region, void *p, size_t n, const ch
 
 void hak__region_set_limit(struct hak_region *region, size_t limit, const char *function)
 {
-    struct hak_robust_thread here, *me = region_me(&here);
+    struct hak_robust_thread *me = region_me();
     region_lock(region, me, function);
     hak_store(&region->limit, limit == 0 ? UINT64_MAX : limit, HAK_RELAXED);
     region_unlock(region, me);
@@ -345,38 +359,95 @@ static struct hak_heap_figures region_figures(const struct hak_region *region)
 
 void hak__region_figures(struct hak_region *region, struct hak_heap_figures *out, const char *function)
 {
-    struct hak_robust_thread here, *me = region_me(&here);
-    region_lock(region, me, function);
+    struct hak_robust_thread *me = function == NULL ? NULL : region_me();
+    if (me != NULL)
+        region_lock(region, me, function);
     *out = region_figures(region);
-    region_unlock(region, me);
+    if (me != NULL)
+        region_unlock(region, me);
 }
 
-/* The region of the first used row from *i on, and advances *i past it; NULL: none is left. */
-static struct hak_region *region_from(uint32_t *i)
+struct hak_region *hak__region_next(const struct hak_region *region)
 {
-    while (*i < hak_load(&region_count, HAK_ACQUIRE)) {
-        const struct hak_region_row *row = &hak__region_rows[(*i)++];
-        size_t size = hak_load(&row->size, HAK_ACQUIRE); /* as in hak__region_of */
-        struct hak_region *region = (struct hak_region *)hak_load(&row->start, HAK_ACQUIRE);
-        if (size != 0 && hak_load(&row->size, HAK_RELAXED) == size && region_is_there(region))
-            return region;
+    uint32_t count = hak_load(&region_count, HAK_ACQUIRE), i = 0;
+    while (region != NULL && i < count)
+        if (hak_load(&region_rows[i++].start, HAK_RELAXED) == (uintptr_t)region)
+            break;
+    for (; i < count; i++) {
+        size_t size = hak_load(&region_rows[i].size, HAK_ACQUIRE); /* as in hak__region_of */
+        struct hak_region *next = (struct hak_region *)hak_load(&region_rows[i].start, HAK_ACQUIRE);
+        if (size != 0 && hak_load(&region_rows[i].size, HAK_RELAXED) == size && region_is_there(next))
+            return next;
     }
     return NULL;
 }
 
-bool hak__region_next_figures(uint32_t *i, struct hak_heap_figures *out)
+/* --- the kind of their blocks ------------------------------------------------------------------------------------- */
+
+static bool region_kind_has(const void *p) { return hak__region_of(p) != NULL; }
+
+static void region_kind_free(void *p, uint32_t word, const char *function)
 {
-    const struct hak_region *region = region_from(i);
-    if (region != NULL)
-        *out = region_figures(region);
-    return region != NULL;
+    (void)word;
+    hak_assert(word == 0, "no slab of the window");
+    hak__region_end(hak__region_of(p), p, function);
 }
 
-struct hak_region *hak__region_after(const struct hak_region *region)
+static size_t region_kind_usable(const void *p, const char *function) { return hak__region_usable(hak__region_of(p), p, function); }
+
+static void *region_kind_realloc(void *p, size_t n) { return hak__region_realloc(hak__region_of(p), p, n, "realloc"); }
+
+static hak_heap_t *region_kind_heap(const void *p) { return region_handle(hak__region_of(p)); }
+
+static bool region_kind_live(const void *p)
 {
-    uint32_t i = 0;
-    while (region != NULL && i < hak_load(&region_count, HAK_ACQUIRE))
-        if (hak_load(&hak__region_rows[i++].start, HAK_RELAXED) == (uintptr_t)region)
-            break;
-    return region_from(&i);
+    struct hak_robust_thread *me = region_me();
+    struct hak_region *region = hak__region_of(p);
+    region_lock(region, me, "hak_heap_of");
+    bool live = hak__region_find(region, p).why_not == NULL;
+    region_unlock(region, me);
+    return live;
 }
+
+static void region_kind_describe(uintptr_t address, char *text, size_t size)
+{
+    const struct hak_region *region = hak__region_of((const void *)address);
+    hak__format(text, size, "in the region of heap %p, offset %u", (const void *)region, (uint64_t)(address - (uintptr_t)region));
+}
+
+static const struct hak_kind region_kind = {
+    .has = region_kind_has,
+    .free = region_kind_free,
+    .usable = region_kind_usable,
+    .realloc = region_kind_realloc,
+    .heap = region_kind_heap,
+    .live = region_kind_live,
+    .describe = region_kind_describe,
+};
+
+/* --- what malloc's library gets to know --------------------------------------------------------------------------- */
+
+#define AT(type, member) offsetof(struct type, member)
+static const struct hak_regions regions = {
+    .kind = &region_kind,
+    .make = hak__region_new,
+    .destroy = hak__region_destroy,
+    .reset = hak__region_reset,
+    .alloc = hak__region_alloc,
+    .realloc = hak__region_realloc,
+    .free = hak__region_end,
+    .set_limit = hak__region_set_limit,
+    .figures = hak__region_figures,
+    .visit = hak__region_visit_blocks,
+    .next = hak__region_next,
+    .fork_child = region_fork_child,
+    .rows = region_rows,
+    .numbers = { HAK_REGIONS_MOST, sizeof(struct hak_region_row), AT(hak_region_row, start), AT(hak_region_row, size),
+                 AT(hak_region_row, serial), sizeof(struct hak_region), AT(hak_region, name), AT(hak_region, unit_shift),
+                 AT(hak_region, slab_units), AT(hak_region, large_units), AT(hak_region, peak_bytes), AT(hak_region, limit),
+                 AT(hak_region, refused), AT(hak_region, live_blocks), AT(hak_region, live_bytes) },
+};
+
+static bool regions_join(void) { return hak__regions_join(&regions); }
+
+__attribute__((constructor)) static void regions_loaded(void) { regions_join(); }

@@ -1,7 +1,7 @@
 /* A lock in memory that several processes share, which detects the death of its holder. The word is a futex with the holder's
  * number as the kernel writes it. While a thread takes, holds or releases the lock, the kernel knows the word's address (the
  * pending operation of the thread's list of robust locks; see the kernel's "robust futexes"). When the thread ends in any way, the
- * kernel marks the word and wakes a waiter. Called by userheap/region.c.
+ * kernel marks the word and wakes a waiter. Called by region.c.
  *
  *   word = 0                 free
  *   word & FUTEX_TID_MASK    the holder; all processes see the same numbers, since they share a PID namespace

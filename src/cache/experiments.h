@@ -1,24 +1,12 @@
 /* What the options of the group EXPERIMENTS change about the engine. They exist so that recorded experiments (docs/decisions) can
- * be repeated in one binary; unless one is set, each function returns the design's value. Presets are values of such options
- * (diag/presets.def); warm_pool_stats and shared_pool_stats only print (stats/output.c). */
+ * be repeated in one binary; unless one is set, each function returns the design's value. All are asked when a heap gets its bins
+ * (tune.c), so no other code knows them, but for: tiers, without which no SuperSlab drains (span/pool.c); presets, which are
+ * values of such options (diag/presets.def); reserve (arena/); and warm_pool_stats and shared_pool_stats, which only print. */
 #pragma once
 
 #include "base/assert.h"
 #include "diag/options.h"
-#include "size/size.h"
-
-/* tiers=0: SuperSlabs do not differ by how well used they are (pool.h). */
-hak_inline bool hak__tiers_on(void) { return hak__option(HAK_OPTION_tiers) != 0; }
-
-/* refill_count: blocks that one miss moves, for classes whose batch is not limited by bytes. */
-hak_inline uint32_t hak__refill_count(void) { return (uint32_t)hak__option(HAK_OPTION_refill_count); }
-
-/* warm_pool_prefill: how many spans a miss may put into the warm pool; `adaptive` is the class's own number. */
-hak_inline uint32_t hak__warm_budget(uint32_t adaptive)
-{
-    bool fixed = hak__option_origin(HAK_OPTION_warm_pool_prefill) != HAK_FROM_DEFAULT;
-    return fixed ? (uint32_t)hak__option(HAK_OPTION_warm_pool_prefill) : adaptive;
-}
+#include "heap/state.h"
 
 /* tiny_unified_cache, tiny_unified_c0 .. _c7, l2_ring_cap, l25_ring_cap: the largest capacity of a bin of the class. */
 _Static_assert(HAK_OPTION_tiny_unified_c7 == HAK_OPTION_tiny_unified_c0 + 7, "the bands' options are adjacent");
@@ -42,5 +30,13 @@ hak_inline bool hak__slots_are_local(uint32_t class)
     return band != 0 && hak__option((enum hak_option)(HAK_OPTION_tiny_c2_local_cache + band - 2)) != 0;
 }
 
-/* ring_adapt=0: every bin starts at its ceiling and neither grows nor shrinks. */
-hak_inline bool hak__bins_adapt(void) { return hak__option(HAK_OPTION_ring_adapt) != 0; }
+/* refill_count: blocks that one miss moves, for classes whose batch is not limited by bytes. warm_pool_prefill: how many spans a miss
+ * puts into the warm pool, in place of the class's own number. ring_adapt=0: every bin starts at its ceiling and stays there. */
+hak_inline void hak__experiments_open(struct hak_heap *heap)
+{
+    heap->refill_count = (uint16_t)hak__option(HAK_OPTION_refill_count);
+    heap->warm_fixed = hak__option_origin(HAK_OPTION_warm_pool_prefill) != HAK_FROM_DEFAULT;
+    for (uint32_t class = 0; heap->warm_fixed && class < HAK_CLASSES; class++)
+        heap->classes[class].warm_budget = (uint8_t)hak__option(HAK_OPTION_warm_pool_prefill);
+    heap->budget.fixed = hak__option(HAK_OPTION_ring_adapt) == 0;
+}

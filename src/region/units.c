@@ -3,7 +3,7 @@
  * A bin holds the free runs of one length, or from 8 units on of a quarter of a doubling. A request first searches bins where
  * every run is long enough, then a few runs of the bin where some are, then goes behind the frontier: each step takes bounded
  * time. */
-#include "userheap/region.h"
+#include "region/units.h"
 
 enum { RUN_TRIES = 64 };
 

@@ -1,6 +1,8 @@
 /* Repairs a region whose lock's holder has died: rebuilds all that follows from the chain of runs and the slabs' bits. A run or
  * a block's bit taken for a request that never returned stays taken. */
-#include "userheap/region.h"
+#include "region/repair.h"
+
+#include "region/blocks.h"
 
 /* Whether a run at the unit may have this state. */
 static bool region_state_is_valid(const struct hak_region *region, uint32_t unit, uint64_t state, uint32_t end)
@@ -66,7 +68,7 @@ static void region_repair_slab(struct hak_region *region, uint32_t unit, uint32_
         hak__run_link(region, &region->classes[class].first, unit);
     hak_count(&region->slab_units, of->units);
     hak_count(&region->live_blocks, of->blocks - slab->free);
-    hak_count(&region->live_bytes, (uint64_t)(of->blocks - slab->free) * hak__classes[class].size);
+    hak_count(&region->live_bytes, (uint64_t)(of->blocks - slab->free) * hak__class_rows[class].size);
 }
 
 static void region_repair_large(struct hak_region *region, uint32_t units)

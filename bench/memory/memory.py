@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Memory of HAKMEM beside that of the system's malloc and each installed peer: ./dev bench --memory, --drift.
+
+Each row is a program that a person can run by hand; it prints one line of key=value pairs. Rounds are interleaved. --publish writes the
+medians, with one table and one chart for each row, into docs/memory.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent.parent
+sys.path += [str(BENCH), str(BENCH / "suite")]
+
+import drawing  # noqa: E402
+from allocators import HAKMEM, PEERS, SYSTEM, Allocator, describe, environment_facts  # noqa: E402
+from run import UsageError, gather  # noqa: E402
+
+ROOT = BENCH.parent
+PAGE, CHARTS = Path("docs/memory.md"), Path("docs/memory")
+BEGIN, END = "<!-- memory:begin -->", "<!-- memory:end -->"
+TIMEOUT_S = 3600
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One program with arguments; `shown` are the figures of its table, the first of which the chart draws."""
+
+    name: str
+    what: str
+    command: str
+    quick: str
+    shown: tuple[str, ...] = field(default_factory=tuple)
+
+
+def bursts(name: str, mib: int, period_ms: int, count: int) -> Row:
+    return Row(name, f"Bursts of {mib} MiB every {period_ms / 1000:g} s: cost of returning and regretting, and memory over time.",
+               f"return_memory {mib} {period_ms} {count} 1000 calls 0", f"return_memory {min(mib, 16)} 50 3 1000 calls 0",
+               ("gib_seconds", "mean_mib", "cost_percent"))
+
+
+ROWS = (
+    Row("small_process", "A process that has allocated nothing, or a hundred blocks.", "small_process", "small_process",
+        ("private_kib", "pte_kib")),
+    Row("sleeping_threads", "What a sleeping thread costs beyond its stack.", "sleeping_threads", "sleeping_threads", ("bytes_per_thread",)),
+    Row("children_free", "What a forked child copies when it frees.", "children_free", "children_free", ("copied_kib", "kept_kib")),
+    Row("back_calls", "64 MiB are freed: time until a tenth is resident, while the thread still calls.",
+        "return_memory 64 1000 1 1000 calls 5000", "return_memory 16 1000 1 1000 calls 500", ("back_ms", "kept_mib")),
+    Row("back_thread", "The same while all threads sleep.", "return_memory 64 1000 1 1000 thread 5000",
+        "return_memory 16 1000 1 1000 thread 500", ("back_ms", "kept_mib")),
+    bursts("bursts_16", 16, 100, 100),
+    bursts("bursts_64", 64, 1000, 20),
+    bursts("bursts_512", 512, 10000, 6),
+    Row("drift", "Thirty simulated days of a server: resident over live memory, its slope by day with its 95 % interval.",
+        "drift 30 60 1", "drift 3 6 1", ("end_ratio", "slope", "slope_low", "slope_high")),
+    Row("page_tables", "Page tables of 256 MiB of small blocks, and after all but one in 64 are freed.", "page_tables 256 200 64",
+        "page_tables 16 200 64", ("pte_kib", "kept_pte_kib")),
+    Row("huge_pages", "A growing heap of small blocks: its part in huge pages, and the time of following a pointer through it.",
+        "huge_pages 1024 200 5000000 1", "huge_pages 16 200 10000 1", ("chase_ns", "half_percent", "huge_percent", "resident_mib")),
+)
+
+
+def parse(output: str) -> Figures:
+    """The figures of the last line that has some."""
+    for line in reversed(output.splitlines()):
+        found = dict(re.findall(r"(\w+)=(-?(?:[0-9.]+(?:e[+-]?\d+)?|inf))(?=\s|$)", line))
+        if found:
+            return {name: float(value) for name, value in found.items()}
+    return {}
+
+
+def curve(output: str) -> list[tuple[float, float]]:
+    """The mean ratio of each day of drift, days from 1."""
+    days: dict[int, list[float]] = {}
+    for hour, ratio in re.findall(r"^hour=(\d+) .*?ratio=([0-9.]+)$", output, re.MULTILINE):
+        days.setdefault(int(hour) // 24, []).append(float(ratio))
+    return [(day + 1.0, statistics.fmean(ratios)) for day, ratios in sorted(days.items())]
+
+
+def once(row: Row, allocator: Allocator, options: argparse.Namespace) -> tuple[Figures, list[tuple[float, float]], str]:
+    words = (row.quick if options.quick else row.command).split()
+    if row.name == "drift" and options.real:
+        words.append(str(options.real))
+    try:
+        done = subprocess.run([str(options.build / words[0]), *words[1:]], env=allocator.environment(), capture_output=True,
+                              text=True, errors="replace", timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return {}, [], f"no end after {TIMEOUT_S} s"
+    if done.returncode != 0:
+        return {}, [], f"exit status {done.returncode}: {done.stderr.strip()[-200:]}"
+    return parse(done.stdout), curve(done.stdout), ""
+
+
+def middle(results: list[Figures], name: str) -> float | None:
+    values = [each[name] for each in results if name in each]
+    return statistics.median(values) if values else None
+
+
+Results = dict[str, dict[str, list[Figures]]]
+
+
+def cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def lines_of(row: Row, results: dict[str, list[Figures]]) -> list[list[str]]:
+    return [[name, *(cell(middle(figures, key)) for key in row.shown)] for name, figures in results.items()]
+
+
+def chart(row: Row, results: dict[str, list[Figures]], curves: dict[str, list[tuple[float, float]]]) -> str:
+    """Drift as a curve; else each allocator's first figure by the system's."""
+    if row.name == "drift":
+        return drawing.curves([drawing.Curve("resident / live, by day", curves)], HAKMEM, "Thirty simulated days")
+    key, system = row.shown[0], middle(results.get(SYSTEM, []), row.shown[0])
+    bars = []
+    for name, figures in results.items():
+        values = [each[key] for each in figures if each.get(key, 0) > 0]
+        if values and system is not None and system > 0:
+            bars.append(drawing.Bar(name, statistics.median(values) / system, min(values) / system, max(values) / system))
+    return drawing.bars(bars, f"{row.name}: {key}, the system's malloc = 1; less is better") if bars else ""
+
+
+def page(results: Results, curves: dict[str, list[tuple[float, float]]], facts: list[str], root: Path) -> str:
+    """The generated part of the page; writes the charts beside it."""
+    (root / CHARTS).mkdir(exist_ok=True)
+    parts = ["\n".join(f"- {fact}" for fact in facts)]
+    for row in ROWS:
+        if not results.get(row.name):
+            continue
+        parts.append(f"### {row.name}\n\n{row.what} `{row.command}`")
+        header = ["", *row.shown]
+        table = [header, ["---", *("--:" for _ in row.shown)], *lines_of(row, results[row.name])]
+        parts.append("\n".join("| " + " | ".join(cells) + " |" for cells in table))
+        picture = chart(row, results[row.name], curves)
+        if picture:
+            (root / CHARTS / f"{row.name}.svg").write_text(picture, encoding="utf-8")
+            parts.append(f"![{row.name}](memory/{row.name}.svg)")
+    return "\n\n".join(parts)
+
+
+def publish(body: str, root: Path) -> None:
+    text = (root / PAGE).read_text(encoding="utf-8")
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise UsageError(f"{PAGE} has no place between {BEGIN} and {END}")
+    before, after = text[: text.index(BEGIN)], text[text.index(END):]
+    (root / PAGE).write_text(f"{before}{BEGIN}\n\n{body}\n\n{after}", encoding="utf-8")
+
+
+def measure(rows: list[Row], columns: list[Allocator], options: argparse.Namespace) -> tuple[Results, dict[str, list[tuple[float, float]]], int]:
+    results: Results = {row.name: {each.name: [] for each in columns} for row in rows}
+    curves: dict[str, list[tuple[float, float]]] = {}
+    failures, order = 0, random.Random(options.seed)
+    for number in range(options.rounds):
+        for row in rows:
+            for allocator in order.sample(columns, len(columns)):
+                figures, days, problem = once(row, allocator, options)
+                if problem:
+                    failures += 1
+                    print(f"{row.name} {allocator.name}: {problem}", file=sys.stderr)
+                    continue
+                results[row.name][allocator.name].append(figures)
+                if days:
+                    curves[allocator.name] = days
+                print(f"round {number + 1} {row.name} {allocator.name} "
+                      + " ".join(f"{key}={figures[key]:g}" for key in row.shown if key in figures), flush=True)
+    return results, curves, failures
+
+
+def arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="memory.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=0, metavar="N", help="measured rounds (3; 1 with --quick)")
+    parser.add_argument("--quick", action="store_true", help="small workloads: shows that all runs, no figures")
+    parser.add_argument("--only", type=re.compile, metavar="REGEX", help="only rows whose name matches")
+    parser.add_argument("--alloc", metavar="NAME[,NAME]", help="only these allocators")
+    parser.add_argument("--lib", type=Path, metavar="PATH", help="HAKMEM's library")
+    parser.add_argument("--build", type=Path, default=ROOT / "out" / "release", metavar="FOLDER", help="where the programs are (out/release)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the random order")
+    parser.add_argument("--real", type=int, default=0, metavar="S", help="drift: seconds that a simulated hour takes, to check the simulation")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results there")
+    parser.add_argument("--publish", action="store_true", help=f"write {PAGE} and its charts")
+    options = parser.parse_args(words)
+    options.rounds = options.rounds or (1 if options.quick else 3)
+    options.build = options.build.absolute()
+    return options
+
+
+def main(words: list[str]) -> int:
+    options = arguments(words)
+    library = (options.lib or options.build / "libhakmem.so").absolute()
+    known = [HAKMEM, SYSTEM, *PEERS]
+    names = known if options.alloc is None else [name for name in known if name in options.alloc.split(",")]
+    rows = [row for row in ROWS if options.only is None or options.only.search(row.name)]
+    for row in [row for row in rows if not (options.build / row.command.split()[0]).is_file()]:
+        print(f"{row.name}: {options.build} has no {row.command.split()[0]}", file=sys.stderr)
+        rows.remove(row)
+    try:
+        columns = gather(names, {HAKMEM: library}, options.build / "return_memory")
+        if not rows or not columns:
+            raise UsageError("there is nothing to measure")
+        results, curves, failures = measure(rows, columns, options)
+        for row in rows:
+            print("\n" + row.what)
+            for cells in [["", *row.shown], *lines_of(row, results[row.name])]:
+                print("  " + "".join(f"{text:>14}" if i else f"{text:<12}" for i, text in enumerate(cells)))
+        if options.json is not None:
+            options.json.write_text(json.dumps({"results": results, "curves": curves}, indent=1), encoding="utf-8")
+        if options.publish:
+            facts = [f"{name}: {value}" for name, value in environment_facts().items() if name != "load"]
+            facts += [f"{each.name}: {describe(each)}" for each in columns] + [f"medians of {options.rounds} rounds"]
+            publish(page(results, curves, facts, ROOT), ROOT)
+    except UsageError as error:
+        print(f"memory.py: {error}", file=sys.stderr)
+        return 2
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
