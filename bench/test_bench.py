@@ -18,10 +18,10 @@ import unittest
 from pathlib import Path
 
 import allocators
-from memory import memory
 import report
 import run
 from cases import CASES
+from memory import memory
 
 BUILD = Path(sys.argv.pop(1) if len(sys.argv) > 1 else "out/release").absolute()
 PROGRAMS = sorted({case.program for case in CASES})
@@ -147,9 +147,9 @@ def sample() -> report.Results:
     results = report.Results(["a", "b"], ["hakmem", "system", "fast", "floor"], ["system", "fast"])
     for number, pace in enumerate((1.0, 0.5, 0.25), start=1):
         for case, scale in (("a", 1.0), ("b", 10.0)):
-            for name, speed, memory in (("hakmem", 120, 90), ("system", 50, 100), ("fast", 100, 200),
+            for name, speed, peak in (("hakmem", 120, 90), ("system", 50, 100), ("fast", 100, 200),
                                         ("floor", 480, 1)):
-                results.add(report.Result(number, case, name, speed * pace * scale, 1.0, memory, 10))
+                results.add(report.Result(number, case, name, speed * pace * scale, 1.0, peak, 10))
     return results
 
 

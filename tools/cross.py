@@ -38,7 +38,7 @@ def make_cmocka(folder):
     if (folder / "lib/libcmocka.a").exists():
         return
     sys.path.insert(0, str(ROOT / "tests/suites"))
-    from sources import Archive   # pylint: disable=import-outside-toplevel
+    from sources import Archive  # pylint: disable=import-outside-toplevel
     (PLACE / "sources").mkdir(exist_ok=True)
     source = Archive(PLACE / "sources").source("cmocka")
     for name in ("include", "lib"):

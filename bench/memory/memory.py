@@ -20,9 +20,9 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parent.parent
 sys.path += [str(BENCH), str(BENCH / "suite")]
 
-import drawing  # noqa: E402
-from allocators import HAKMEM, PEERS, SYSTEM, Allocator, describe, environment_facts  # noqa: E402
-from run import UsageError, gather  # noqa: E402
+import drawing
+from allocators import HAKMEM, PEERS, SYSTEM, Allocator, describe, environment_facts
+from run import UsageError, gather
 
 ROOT = BENCH.parent
 PAGE, CHARTS = Path("docs/memory.md"), Path("docs/memory")

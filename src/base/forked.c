@@ -97,6 +97,7 @@ void hak__fork_unwatched(void)
 /* A handler may fork in the middle of this; the mark is then wiped again in the child. */
 void hak__fork_found(void)
 {
+    hak_assert(hak__forked.mark != NULL, "only a mark that is there tells of a fork");
     for (unsigned tries = 0;; tries++) {
         uint32_t mark = hak_load(hak__forked.mark, HAK_ACQUIRE);
         hak_assert(mark <= HAK_FORK_AWAITED, "the mark is one of four");

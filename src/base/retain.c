@@ -15,7 +15,11 @@ enum { LEARNED_PART = 4, LEARNED_MS = 1000, FALL_MS = 1200000 };
 
 static size_t retain_above(size_t peak, size_t taken) { return peak > taken ? peak - taken : 0; }
 
-static size_t retain_times(size_t bytes, size_t times) { return bytes > SIZE_MAX / times ? SIZE_MAX : bytes * times; }
+static size_t retain_times(size_t bytes, size_t times)
+{
+    hak_assert(times != 0, "a multiple");
+    return bytes > SIZE_MAX / times ? SIZE_MAX : bytes * times;
+}
 
 /* The bytes whose return at `price` ns per MiB leaves no more than `most` ms owed. */
 static size_t retain_affords(const struct hak_return_cost *cost, uint64_t most, uint64_t price)

@@ -232,8 +232,7 @@ void hak__tier_drawn(void) { tier_add(&hak__tier_counts.drawn, 1); }
 /* How many SuperSlabs with a single free slab are compared. For longer runs the hint's level suffices to tell how full they are. */
 enum { CANDIDATES = 4 };
 
-/* An assigned SuperSlab that got slabs back within this time is left to its heap. Threads also search for one no more often than
- * that, since a search takes cache lines from other heaps. */
+/* An assigned SuperSlab that got slabs back within this time is left to its heap; nor do threads search for one more often. */
 enum { BUSY_MS = 20 };
 static _Atomic uint64_t nothing_assigned_ms; /* when such a search last found nothing */
 
@@ -271,8 +270,7 @@ static void clear_hints(size_t super, uint64_t slabs)
         set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
-/* A claim leaves the hints as they are: all threads read them all the time, so they are written as rarely as possible. A thread
- * misled by a hint clears it. */
+/* A claim leaves the hints, which all threads read all the time, as they are. A thread misled by one clears it. */
 static size_t claim_in(size_t super, unsigned count, bool *fresh)
 {
     uint64_t left;
@@ -487,8 +485,7 @@ bool hak__pool_assign(size_t super, uint32_t id)
     return true;
 }
 
-/* A thread that gave slabs back meanwhile and saw the SuperSlab assigned has set no hints. So this sets them, from the word as it
- * is afterwards. */
+/* A thread that gave slabs back meanwhile and saw the SuperSlab assigned has set no hints. */
 void hak__pool_unassign(size_t super, uint32_t id)
 {
     hak_assert(id != 0, "a heap's id");
@@ -496,8 +493,7 @@ void hak__pool_unassign(size_t super, uint32_t id)
         pool_released(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
-/* Before the first SuperSlab there is nothing to search, and no need to read the clock, whose code lies apart from what a small
- * program touches of the C library (docs/decisions/0038). */
+/* Before the first SuperSlab the clock is not read: a small program touches its code for nothing else (docs/decisions/0038). */
 size_t hak__pool_take_assigned(unsigned count, bool active_too, bool *fresh)
 {
     if (hak__arena_top() == 0)
@@ -537,13 +533,14 @@ static size_t purge_super(size_t super)
     return bytes;
 }
 
-/* Called for all SuperSlabs before each new one. Most have no idle bytes, and counting bits is a function call if the processor may
- * lack the instruction. */
+/* Most SuperSlabs have none, and counting bits is a function call if the processor may lack the instruction. */
+static size_t slabs_bytes(uint32_t slabs) { return hak_likely(slabs == 0) ? 0 : (size_t)hak_popcount32(slabs) << HAK_SLAB_SHIFT; }
+
+/* Called for all SuperSlabs before each new one. */
 static size_t idle_bytes(size_t super)
 {
     uint64_t word = hak_load(&hak__supers[super].slabs, HAK_RELAXED);
-    uint32_t idle = hak__slabs_unused(word) & hak__slabs_dirty(word);
-    return hak_likely(idle == 0) ? 0 : (size_t)hak_popcount32(idle) << HAK_SLAB_SHIFT;
+    return slabs_bytes(hak__slabs_unused(word) & hak__slabs_dirty(word));
 }
 
 size_t hak__pool_purge(uint64_t before_ms, size_t most)
@@ -571,26 +568,20 @@ static size_t used_bytes(size_t super)
     uint32_t kind = hak_load(&hak__supers[super].kind, HAK_RELAXED);
     if (kind == HAK_SUPER_HUGE)
         return hak_load(&hak__supers[super].huge_bytes, HAK_RELAXED);
-    if (kind != HAK_SUPER_IN_SLABS)
-        return 0;
     uint32_t unused = hak__slabs_unused(hak_load(&hak__supers[super].slabs, HAK_RELAXED));
-    return hak_likely(unused == 0) ? HAK_SUPER_SIZE : HAK_SUPER_SIZE - ((size_t)hak_popcount32(unused) << HAK_SLAB_SHIFT);
+    return kind != HAK_SUPER_IN_SLABS ? 0 : HAK_SUPER_SIZE - slabs_bytes(unused);
 }
 
 /* Purges from the top down until at most `room` of the `idle` bytes are left. */
 static size_t purge_beyond(size_t room, size_t idle)
 {
-    size_t bytes = 0;
-    for (size_t super = hak__super_before(hak__arena_top()); super != HAK_NO_SUPER && idle > room + bytes;
-         super = hak__super_before(super))
-        if (idle_bytes(super) != 0)
-            bytes += purge_super(super);
+    size_t bytes = 0, super = hak__arena_top();
+    while (idle > room + bytes && (super = hak__super_before(super)) != HAK_NO_SUPER)
+        bytes += idle_bytes(super) != 0 ? purge_super(super) : 0;
     return bytes;
 }
 
-/* Looking at all SuperSlabs before opening each one would make the growth of a very large heap quadratic. */
-enum { SUPERS_PER_LOOK = 256 };
-
+enum { SUPERS_PER_LOOK = 256 }; /* a look before each new one would make the growth of a very large heap quadratic */
 size_t hak__pool_trim(void)
 {
     static _Atomic uint32_t passed;
