@@ -8,7 +8,8 @@
  * Returning costs the calls that return pages and the faults that bring them back (arena/returned.h counts both). HAKMEM_RETURN
  * bounds the sum to a share of time, by one figure: `owed_ms`, the time after which the cost so far is that share. While little is
  * owed, memory goes back soon; later only what has been unused for longer than returned memory lately was; in the end nothing.
- * Amounts follow use: memory below the recent peak raises no peak. Under pressure, neither cost nor peaks count. */
+ * Amounts follow use: memory below the recent peak raises no peak, and beyond it no more than a quarter of the use stays whatever its return
+ * costs. Under pressure, neither cost nor peaks count. */
 #pragma once
 
 #include "base/atomic.h"
