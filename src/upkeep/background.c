@@ -48,9 +48,9 @@ static bool is_wanted(void)
 
 static hak_cold void background_body(void);
 
-static uint64_t background_period(void)
+static uint64_t background_period(uint64_t now)
 {
-    uint64_t look = hak__return_ask((struct hak_retention){ 0 }, hak__os->now_ms()).look_ms;
+    uint64_t look = hak__return_ask((struct hak_retention){ 0 }, now).look_ms;
     return hak_min(hak_max(look, PERIOD_LEAST_MS), PERIOD_MOST_MS);
 }
 
@@ -69,7 +69,7 @@ static void begin_locked(uint32_t word)
     hak_store(&hak__background_word, HAK_BACKGROUND_ACTIVE, HAK_SEQ_CST);
     if (has_threads()) {
         bool made = hak__os_thread_start(background_body, &background_alive);
-        make_no_other_for(made ? background_period() : RETRY_MS);
+        make_no_other_for(made ? background_period(hak__os->now_ms()) : RETRY_MS);
         if (made) {
             hak_fetch_add(&hak__upkeep_counts.background_starts, 1, HAK_RELAXED);
             return;
@@ -183,10 +183,10 @@ void hak__background_fork_child(bool attached)
 
 /* Whether no work is left: since the last slow path all freed memory has had its time to be returned. A slow path that comes
  * meanwhile finds RESTING, or makes this fail. */
-static bool comes_to_rest(uint64_t calm_ms)
+static bool comes_to_rest(uint64_t now, uint64_t active_ms)
 {
     uint32_t calm = HAK_BACKGROUND_CALM;
-    return calm_ms > 2 * hak__return_horizon(hak__os->now_ms()) + PERIOD_MOST_MS
+    return now - active_ms > 2 * hak__return_horizon(now) + PERIOD_MOST_MS
         && hak_cas_strong(&hak__background_word, &calm, HAK_BACKGROUND_RESTING, HAK_RELAXED, HAK_RELAXED);
 }
 
@@ -207,9 +207,9 @@ static void take_steps(void)
             active_ms = now;
         hak__profile_poll(NULL, now);
         hak__upkeep_step(now, HAK_UPKEEP_DUE);
-        if (comes_to_rest(now - active_ms))
+        if (comes_to_rest(now, active_ms))
             return;
-        hak__os_sleep(&background_pulse, seen, background_period());
+        hak__os_sleep(&background_pulse, seen, background_period(now));
         hak_fetch_add(&hak__upkeep_counts.background_wakeups, 1, HAK_RELAXED);
     }
     hak_store(&hak__background_word, HAK_BACKGROUND_RESTING, HAK_RELAXED);
