@@ -176,12 +176,14 @@ static hak_noinline void free_apart(void *p, uint32_t word, struct hak_heap *hea
 {
     uint32_t index;
     bool starts = !hak__shield_covers(p) && hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK;
-    if (hak__owner_is_inherited(word) && starts && !hak__looks_freed(p))
-        give_inherited(p, word, heap);
-    else if ((heap->mode & HAK_MODE_SENTINEL) != 0 && hak__begins_block(slab, hak__owner_sizes(word), p))
+    if (hak__owner_is_inherited(word) && starts && !hak__looks_freed(p)) {
+        if (hak__shield_lift(p)) /* its pages may be read-only */
+            give_inherited(p, word, heap);
+    } else if ((heap->mode & HAK_MODE_SENTINEL) != 0 && hak__begins_block(slab, hak__owner_sizes(word), p)) {
         free_rest(p, word, heap);
-    else
+    } else {
         free_by_kind(p, word);
+    }
 }
 
 /* Whether a word without this generation's class names a thread's span. */

@@ -1,7 +1,7 @@
 /* What a forked child does with blocks that it has inherited: a free copies no page of the parent's, and whole free memory goes
  * back. All misuse is found as in the parent; and children of children, with threads of their own and with those of the parent
  * gone, keep what they hold. */
-// test: timeout=300
+// test: ordinary timeout=300
 #include "cases.h"
 #include "churn.h"
 
