@@ -49,10 +49,13 @@ def bursts(name: str, mib: int, period_ms: int, count: int) -> Row:
 
 
 ROWS = (
-    Row("small_process", "A process that has allocated nothing, or a hundred blocks.", "small_process", "small_process",
-        ("private_kib", "pte_kib")),
-    Row("sleeping_threads", "What a sleeping thread costs beyond its stack.", "sleeping_threads", "sleeping_threads", ("bytes_per_thread",)),
-    Row("children_free", "What a forked child copies when it frees.", "children_free", "children_free", ("copied_kib", "kept_kib")),
+    Row("small_process", "A process with a hundred small blocks: memory that it alone has written, and its page tables.", "bench_small 100",
+        "bench_small 100", ("dirty_bytes", "table_bytes")),
+    Row("sleeping_threads", "What a sleeping thread costs beyond its stack, after 64 sizes of up to 1,280 bytes: at once, and 4 s later.",
+        "bench_idle 1000 64 16 1280 4000", "bench_idle 20 64 16 1280 100", ("rested_bytes", "idle_bytes")),
+    Row("children_all", "A forked child frees all of 200 MiB of small blocks: what it copies, and what stays.", "bench_children all",
+        "bench_children all 4", ("copied_kb", "stays_kb")),
+    Row("children_second", "The same for every second block.", "bench_children second", "bench_children second 4", ("copied_kb", "stays_kb")),
     Row("back_calls", "64 MiB are freed: time until a tenth is resident, while the thread still calls.",
         "return_memory 64 1000 1 1000 calls 5000", "return_memory 16 1000 1 1000 calls 500", ("back_ms", "kept_mib")),
     Row("back_thread", "The same while all threads sleep.", "return_memory 64 1000 1 1000 thread 5000",
