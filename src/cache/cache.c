@@ -15,7 +15,7 @@ void *const hak__closed_slots[2] = { NULL, NULL };
 #define CLOSED { HAK_CLOSED_TOP, HAK_CLOSED_TOP }
 
 /* Never written. Only thread.c changes the thread's word that leads from the sentinel to its heap. */
-struct hak_heap_front hak__sentinel = {
+hak_heap_aligned struct hak_heap_front hak__sentinel = {
     .tag = HAK_HEAP_ID_NONE << HAK_CLASS_OFFSET_BITS,
     .mode = HAK_MODE_SENTINEL,
     .bins = { [0 ... HAK_CLASS_LIMIT - 1] = CLOSED },

@@ -250,6 +250,8 @@ enum hak_heap_state { HAK_HEAP_NEW, HAK_HEAP_ACTIVE, HAK_HEAP_PARKED, HAK_HEAP_U
 enum hak_heap_user { HAK_OWNER, HAK_SWEEPER };
 enum hak_heap_left { HAK_LEFT_NOTHING, HAK_LEFT_NOW, HAK_LEFT_BEFORE }; /* before the last step of upkeep */
 
+#define hak_heap_aligned __attribute__((aligned(1024)))   /* of heaps, and of sentinels, which are seen as heaps */
+
 /* The part that the fast paths read; the sentinel has only this (cache/cache.h). */
 #define HAK_HEAP_FRONT \
     uint32_t tag; /* id << HAK_CLASS_OFFSET_BITS */ \
@@ -310,7 +312,7 @@ struct hak_heap {
     struct hak_assigned assigned;
     struct hak_share share; /* user heaps */
     /* ... with their guards, by class; else the slot area goes on there. Aligned so that it begins at a page of 4 KiB. */
-    void *local_slots[HAK_CLASS_LOCAL_LAST - HAK_CLASS_LOCAL_FIRST + 1][1 + HAK_LOCAL_SLOTS] __attribute__((aligned(1024)));
+    void *local_slots[HAK_CLASS_LOCAL_LAST - HAK_CLASS_LOCAL_FIRST + 1][1 + HAK_LOCAL_SLOTS] hak_heap_aligned;
     hak_line_aligned struct hak_outbox_bucket outbox_buckets[HAK_OUTBOX_BUCKETS];
 };
 _Static_assert(offsetof(struct hak_heap, classes[4]) <= 4096, "what every thread touches is one page, with its smallest classes");

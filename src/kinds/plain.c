@@ -189,6 +189,17 @@ static hak_noinline void free_apart(void *p, uint32_t word, struct hak_heap *hea
 /* Whether a word without this generation's class names a thread's span. */
 static bool is_of_thread(uint32_t word) { return hak__names_span(word) && !hak__owner_is_own(word); }
 
+/* What free_share does not take, in its argument order, so that its fast path moves none. `share_diff` is the slab's word ^ the share's
+ * tag. */
+static hak_noinline void free_other(void *p, size_t share_diff, struct hak_heap *heap, const struct hak_slab *slab)
+{
+    uint32_t word = (uint32_t)share_diff ^ heap->share_tag ^ heap->tag;
+    if (is_of_thread(word))
+        free_apart(p, word, heap, slab);
+    else
+        free_by_kind(p, word);
+}
+
 /* Frees a block of the share that the thread used last (userheap/userheap.h) like one of its own; looks any other up again. */
 static hak_noinline void free_share(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
 {
@@ -196,11 +207,7 @@ static hak_noinline void free_share(void *p, size_t owner_diff, struct hak_heap 
     struct hak_class_offset offset = { (uint32_t)owner_diff ^ heap->share_tag };
     if (hak_unlikely(offset.bytes >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(slab, hak__class_at_offset(offset), p)
                      || hak__looks_freed(p))) {
-        uint32_t word = (uint32_t)owner_diff ^ heap->tag;
-        if (is_of_thread(word))
-            free_apart(p, word, heap, slab);
-        else
-            free_by_kind(p, word);
+        free_other(p, offset.bytes, heap, slab);
         return;
     }
     hak__mark_freed(p);

@@ -24,7 +24,7 @@
 
 /* The sentinel of a thread whose heap was parked: a copy of the other one. The first thread to end makes it, so a process
  * without such threads pays nothing. */
-static hak_rare_data struct hak_heap_front exited_sentinel;
+static hak_rare_data hak_heap_aligned struct hak_heap_front exited_sentinel;
 
 static pthread_key_t key;
 static _Atomic bool key_made;
