@@ -36,6 +36,3 @@ hak_inline void *hak__aligned_pop(size_t align, size_t n)
         return NULL;
     return hak__pop_from(hak__heap_current(), offset);
 }
-
-/* malloc, after its fast path has found no block (malloc_slow.c); sets errno on failure. */
-hak_noinline void *hak__malloc_slow(size_t n);

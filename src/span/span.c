@@ -352,7 +352,7 @@ static hak_cold void settle_keys(struct hak_span *span, void *const *blocks, uin
 uint32_t hak__span_take(struct hak_span *span, void **out, uint32_t want)
 {
     hak_assert(want != 0, "blocks are asked for");
-    hak_assert(span->keys != HAK_SPAN_HARDENED, "hardened spans give in random order (hardened.h)");
+    hak_assert(span->keys != HAK_SPAN_HARDENED, "hardened spans give in random order (harden/spans.h)");
     uint32_t taken = take_freed(span, out, want);
     if (taken < want && span->frontier < span->blocks)
         taken += take_frontier(span, out, want - taken, taken == 0);

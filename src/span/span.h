@@ -111,7 +111,7 @@ _Static_assert(HAK_SLAB_SIZE == 1u << 16, "an address's low 16 bits are its offs
 enum hak_span_keys {
     HAK_SPAN_KEYS_WHOLE,
     HAK_SPAN_KEYS_LOST, /* some free blocks may have lost their keys (see above) */
-    HAK_SPAN_HARDENED, /* made in hardened mode (hardened.h): the fast path serves none of its frees */
+    HAK_SPAN_HARDENED, /* made in hardened mode (harden/spans.h): the fast path serves none of its frees */
 };
 
 struct hak_span {
@@ -143,7 +143,7 @@ struct hak_span {
     _Atomic uint64_t only_remote;
     _Atomic uint8_t shielded; /* HAK_SHIELD_*: rights of pages have changed (shield.h); any thread */
     _Atomic uint8_t back; /* of a slab with a class's word: slabs from here to the span's first */
-    _Atomic uint8_t closed; /* hardened mode: a bit for each inaccessible freed block (hardened.h) */
+    _Atomic uint8_t closed; /* hardened mode: a bit for each inaccessible freed block (harden/spans.h) */
     _Atomic uint8_t gate; /* ... held while a thread changes `closed`, or reads a block that may be closed */
     uint32_t reach; /* bytes mapped, in a bare SuperSlab (arena/runs.c); the owner's */
     uint64_t random; /* hardened mode: the generator of its blocks' order; the owner's */

@@ -1,7 +1,7 @@
 /* Tells another process where the library keeps its counters (include/hakmem_live.h).
  *
  * Everything known at compile time is in read-only tables without pointers, which need no relocation; the addresses are written
- * once at start. Figures and columns follow diag/stats.def: a new one does not compile until figures.h says where it comes from. */
+ * once at start. Figures and columns follow diag/stats.def: a new one does not compile until stats.h says where it comes from. */
 #include "stats/stats.h"
 
 #include "arena/hugepages.h"

@@ -35,7 +35,7 @@ static void add_outbox(struct hak_stats *out, struct hak_heap *heap)
     }
 }
 
-/* The figures that figures.h marks HEAPS and CLASS; all others are 0 here. */
+/* The figures that stats.h marks HEAPS and CLASS; all others are 0 here. */
 #define WORD(root, offset) 0
 #define RULE 0
 #define KERNEL 0
@@ -98,7 +98,7 @@ static void add_heaps(struct hak_stats *out)
         sum_class(out, c);
 }
 
-/* The figures that figures.h marks WORD; the others stay unchanged. */
+/* The figures that stats.h marks WORD; the others stay unchanged. */
 #define ROOT_arena &hak__arena_published
 #define ROOT_frontier &hak__arena_frontier
 #define ROOT_huge &hak__huge_counts
