@@ -39,7 +39,7 @@ struct hak_super {
     };
     union {
         _Atomic size_t huge_bytes; /* of a huge block's first SuperSlab: bytes mapped for the block */
-        size_t returned; /* of a free SuperSlab: bytes of its old data that went back to the system (returned.h) */
+        _Atomic size_t returned; /* of a free SuperSlab: bytes of its old data that went back to the system (returned.h) */
     };
     _Atomic uint32_t kind; /* enum hak_super_kind */
     _Atomic uint8_t collapsed; /* its pages were made one huge page, and none has been purged since (hugepages.h) */

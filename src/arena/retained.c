@@ -52,7 +52,7 @@ void hak__retained_add_run(size_t first, size_t count, uint64_t now_ms)
         hak_assert(hak__super_is_taken(i), "the run is the caller's");
         hak__tail_end(i);
         hak_store(&hak__supers[i].kind, HAK_SUPER_FREE, HAK_RELAXED);
-        hak__supers[i].returned = 0;
+        hak_store(&hak__supers[i].returned, 0, HAK_RELAXED);
         hak__retained_add(i, hak__supers[i].mapped, now_ms);
         hak__super_set_taken(i, false);
     }
@@ -128,7 +128,7 @@ static size_t purge_adjacent(size_t first, size_t count, bool moved)
             continue;
         hak__retained_remove(i);
         hak__supers[i].dirty = 0;
-        hak__supers[i].returned = dirty;
+        hak_store(&hak__supers[i].returned, dirty, HAK_RELAXED);
     }
     hak__return_end(HAK_UNUSED_SUPERS, before - hak__arena_state.dirty, began);
     return before - hak__arena_state.dirty;

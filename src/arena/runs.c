@@ -242,9 +242,10 @@ static bool claim_run(size_t first, size_t count, enum hak_super_kind kind, enum
         fresh &= super->dirty == 0;
         if (super->dirty != HAK_SUPER_SIZE)
             hak_store(&super->collapsed, false, HAK_RELAXED);
-        if (super->returned != 0)
-            hak__return_regret(HAK_UNUSED_SUPERS, super->returned, hak__os->now_ms() - hak_load(&super->freed_ms, HAK_RELAXED));
-        super->returned = 0;
+        size_t returned = hak_load(&super->returned, HAK_RELAXED);
+        if (returned != 0)
+            hak__return_regret(HAK_UNUSED_SUPERS, returned, hak__os->now_ms() - hak_load(&super->freed_ms, HAK_RELAXED));
+        hak_store(&super->returned, 0, HAK_RELAXED);
         hak__retained_remove(i);
         hak_store(&super->kind, i == first ? kind : tail, HAK_RELAXED);
         hak__super_set_taken(i, true);
