@@ -112,6 +112,7 @@ struct hak_retained hak__return_ask(struct hak_retention in, uint64_t now_ms)
 {
     uint64_t now = now_ms * 1000, paid = return_charge(0);
     in.slack = hak__option(HAK_OPTION_dirty_limit);
+    in.watched = hak_load(&hak__return_counts.watched, HAK_RELAXED) != 0;
     in.cost = (struct hak_return_cost){
         .owed_ms = (paid - hak_min(paid, now)) / 1000,
         .soonest_ms = HAK_RETURN_SOONEST,

@@ -39,7 +39,8 @@ struct hak_retained hak__retain(struct hak_retention in)
     size_t settled =
         in.slack + in.used / UNUSED_SHARE; /* an eighth more, so that a heap around the limit is not purged all the time */
     size_t paid = in.pressure ? SIZE_MAX : retain_affords(cost, HAK_RETURN_MUCH, (uint64_t)cost->purge_ns + cost->fault_ns);
-    size_t stays = hak_min(in.unused - hak_min(in.unused, paid), in.slack + in.taken / REPLACED_SHARE + recent);
+    size_t most_stays = in.watched ? in.slack + in.taken / REPLACED_SHARE + recent : 0;
+    size_t stays = hak_min(in.unused - hak_min(in.unused, paid), most_stays);
     bool early = cost->share != 0 && cost->owed_ms < HAK_RETURN_LITTLE;
     struct hak_retained out = {
         .emptied = hak_max(in.slack + in.slack / 4 + in.used / EMPTIED_SHARE, hak_min(recent, most)),

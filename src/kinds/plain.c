@@ -6,6 +6,7 @@
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
 #include "diag/latency.h"
+#include "diag/report.h"
 #include "guard/exact.h"
 #include "kinds/kind.h"
 #include "process/request.h"
@@ -133,6 +134,10 @@ static hak_noinline void give_inherited(void *p, uint32_t word, struct hak_heap 
     uint32_t index;
     const struct hak_span *span = hak__span_at(hak__slab_of(p));
     bool same = hak__owner_of(p) == word && hak__span_index(span, p, &index) == HAK_SPAN_OK && index < span->frontier;
+    /* acquire: pairs with the release of the thread that freed it, in the parent. Its bit is not collected yet. */
+    bool again = same && (hak_load(&span->remote[index / 64], HAK_ACQUIRE) >> index % 64 & 1) != 0;
+    if (hak_unlikely(again))
+        hak__misuse_double_free("free", p, hak__classes[span->class].size);
     if (hak_likely(same)) {
         if (hak_unlikely(hak__profile_ever()))
             hak__profile_forget(p);

@@ -59,15 +59,17 @@ bool hak__start(void)
     return true;
 }
 
-bool hak__regions_join(const struct hak_regions *regions)
+const struct hak_regions *hak__regions_join(const struct hak_regions *regions)
 {
+    const struct hak_regions *first = NULL;
     /* release: pairs with the acquire of each reader; the table's pages are relocated. */
-    hak_store(&hak__regions, regions, HAK_RELEASE);
+    if (!hak_cas_strong(&hak__regions, &first, regions, HAK_RELEASE, HAK_ACQUIRE))
+        regions = first;
     if (!hak__start())
-        return false;
+        return NULL;
     hak__fork_check();
     hak__fork_watch();
-    return true;
+    return regions;
 }
 
 bool hak__has_started(void) { return hak_load(&started, HAK_ACQUIRE); }

@@ -15,9 +15,10 @@ hak_inline bool hak__is_hardened(void)
 }
 
 /* Called by libhakmem-region when it is loaded, and before it makes or attaches a heap. From then on a child of this process detects
- * the fork, however many threads there are. False: the system refuses. */
+ * the fork, however many threads there are. Returns the table of the copy of that library that came first, which serves all of them;
+ * NULL: the system refuses. */
 struct hak_regions;
-hak_for_region hak_cold bool hak__regions_join(const struct hak_regions *regions);
+hak_for_region hak_cold const struct hak_regions *hak__regions_join(const struct hak_regions *regions);
 
 /* Reads the options if they were unreadable at the start; false: they were read before. */
 bool hak__start_options(void);

@@ -14,7 +14,7 @@
 
 enum { REGION_VERSION = 1, REGION_PRESSURE_CALLS = 16, REGION_SHIFT_LEAST = 10 };
 
-static bool regions_join(void);
+static const struct hak_regions *regions_join(void); /* NULL: no memory */
 
 /* --- this process's regions --------------------------------------------------------------------------------------- */
 
@@ -194,7 +194,7 @@ struct hak_region *hak__region_new(const struct hak_heap_options *options)
         return region_fail(EINVAL);
     if ((options->flags & HAK_HEAP_HARDENED) != 0)
         return region_fail(ENOTSUP);
-    if (!regions_join())
+    if (regions_join() == NULL)
         return region_fail(ENOMEM);
     struct hak_region *region = (struct hak_region *)hak_align_up(start, HAK_REGION_ALIGN);
     region_row_leave(region);
@@ -210,11 +210,9 @@ struct hak_region *hak__region_new(const struct hak_heap_options *options)
     return region;
 }
 
-hak_export hak_heap_t *hak_heap_attach(void *start, size_t size)
+static hak_heap_t *region_attach(void *start, size_t size)
 {
     struct hak_region *region = start;
-    if (!regions_join())
-        return region_fail(ENOMEM);
     if (size < HAK_REGION_LEAST || (uintptr_t)start % HAK_REGION_PAGE != 0 || !region_is_alive(region))
         return region_fail(EINVAL);
     if (region->version != REGION_VERSION || region->size > size || (region->flags & HAK_HEAP_SHARED) == 0)
@@ -223,14 +221,27 @@ hak_export hak_heap_t *hak_heap_attach(void *start, size_t size)
     return region_handle(region);
 }
 
+hak_export hak_heap_t *hak_heap_attach(void *start, size_t size)
+{
+    const struct hak_regions *joined = regions_join();
+    return joined == NULL ? region_fail(ENOMEM) : joined->attach(start, size);
+}
+
 /* --- ends --------------------------------------------------------------------------------------------------------- */
 
-hak_export void hak_heap_detach(hak_heap_t *heap)
+static void region_detach(hak_heap_t *heap)
 {
     struct hak_region *region = (struct hak_region *)(void *)heap;
     if (!region_is_alive(region))
         hak__uheap_misuse(heap, "hak_heap_detach");
     region_row_leave(region);
+}
+
+hak_export void hak_heap_detach(hak_heap_t *heap)
+{
+    const struct hak_regions *joined = regions_join();
+    if (joined != NULL)
+        joined->detach(heap);
 }
 
 void hak__region_destroy(struct hak_region *region, const char *function)
@@ -441,6 +452,8 @@ static const struct hak_regions regions = {
     .visit = hak__region_visit_blocks,
     .next = hak__region_next,
     .fork_child = region_fork_child,
+    .attach = region_attach,
+    .detach = region_detach,
     .rows = region_rows,
     .numbers = { HAK_REGIONS_MOST, sizeof(struct hak_region_row), AT(hak_region_row, start), AT(hak_region_row, size),
                  AT(hak_region_row, serial), sizeof(struct hak_region), AT(hak_region, name), AT(hak_region, unit_shift),
@@ -448,6 +461,6 @@ static const struct hak_regions regions = {
                  AT(hak_region, refused), AT(hak_region, live_blocks), AT(hak_region, live_bytes) },
 };
 
-static bool regions_join(void) { return hak__regions_join(&regions); }
+static const struct hak_regions *regions_join(void) { return hak__regions_join(&regions); }
 
 __attribute__((constructor)) static void regions_loaded(void) { regions_join(); }

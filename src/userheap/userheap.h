@@ -167,6 +167,8 @@ struct hak_regions {
     int (*visit)(struct hak_region *region, hak_heap_visitor *visit, void *argument);
     struct hak_region *(*next)(const struct hak_region *region); /* NULL stands before the first and after the last */
     void (*fork_child)(void);
+    hak_heap_t *(*attach)(void *start, size_t size); /* for a second copy of libhakmem-region */
+    void (*detach)(hak_heap_t *heap);
     const struct hak_region_row *rows; /* for readers of hak_live, as `numbers` says; the lab has their names */
     uint32_t numbers[15];
 };

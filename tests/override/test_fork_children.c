@@ -185,6 +185,7 @@ static void freed_used_and_freed_again(void)
     for (size_t i = 10; i < 2000; i++) /* some of them are in use now, but not all */
         free(blocks[i]);
 }
+static void freed_by_another(void) { free(blocks[0]); }
 static void freed_inside(void) { free((char *)blocks[9] + 16); }
 static void asked_when_freed(void)
 {
@@ -204,6 +205,27 @@ static void freed_in_a_grandchild(void)
         free(blocks[8]);
     expect(child > 0);
     abort();
+}
+
+/* The bit that the parent's thread has set is not collected yet, and the second free would be the span's last. */
+static void *frees_one(void *block)
+{
+    free(block);
+    return NULL;
+}
+static void misuse_of_what_another_thread_freed(void)
+{
+    enum { FEW = 4, LONG = 50000 };
+    void *few[FEW];
+    pthread_t thread;
+    for (size_t i = 0; i < FEW; i++)
+        few[i] = memset(malloc(LONG), 1, LONG);
+    expect(pthread_create(&thread, NULL, frees_one, few[1]) == 0 && pthread_join(thread, NULL) == 0);
+    for (size_t i = 0; i < FEW; i++)
+        if (i != 1)
+            free(few[i]);
+    blocks[0] = few[1];
+    expect_abort(freed_by_another, TWICE);
 }
 
 static void misuse_is_found(void)
@@ -336,7 +358,7 @@ static void forks_in_handlers(void)
 int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {
-        CASE(frees_copy_nothing), CASE(nor_of_other_threads_blocks), CASE(a_child_lives_long), CASE(misuse_is_found),
+        CASE(frees_copy_nothing), CASE(nor_of_other_threads_blocks), CASE(a_child_lives_long), CASE(misuse_is_found), CASE(misuse_of_what_another_thread_freed),
         CASE(children_of_children), CASE(every_kind), CASE(forks_in_handlers),
     };
     return run_cases(cases, sizeof cases / sizeof cases[0], argc, argv);

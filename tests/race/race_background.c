@@ -75,6 +75,7 @@ void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms)
     }
 }
 
+struct hak_return_counts hak__return_counts;
 struct hak_arena_published hak__arena_published = { .mapped = (size_t)1 << 30 };
 
 /* Time goes by in steps of 250 ms. */

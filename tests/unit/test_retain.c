@@ -62,6 +62,7 @@ static struct hak_retention owing(uint64_t owed_ms)
         .recent_peak = 600 * MIB,
         .unused = 600 * MIB,
         .slack = 16 * MIB,
+        .watched = true,
         .cost = { .owed_ms = owed_ms,
                   .soonest_ms = 50,
                   .delay_ms = { 800, 1200, 400 },
@@ -94,6 +95,9 @@ static void more_owed_memory_goes_late(void **state)
     expect_eq(out.emptied / MIB, 440); /* 8 s are 160 of the 600 */
     expect_eq(hak__retain(owing(12000)).emptied / MIB, 600);
     expect_eq(hak__retain(owing(24000)).may_go, 0);
+    struct hak_retention alone = owing(12000);
+    alone.watched = false; /* nothing may look again for long */
+    expect_eq(hak__retain(alone).emptied / MIB, 64);
     expect_eq(hak__retain(owing(UINT64_MAX)).may_go, 0);
 }
 

@@ -41,6 +41,7 @@ static size_t mib_kept(void)
 static void pass(uint64_t ms, size_t in_use)
 {
     static uint64_t next;
+    hak_store(&hak__return_counts.watched, 1, HAK_RELAXED); /* these steps are the background thread's */
     for (uint64_t end = fake.now + ms; fake.now < end; fake.now += TICK) {
         if (fake.now >= next) {
             hak__arena_purge(fake.now, false);
