@@ -153,7 +153,7 @@ def test_the_ledger_shows_every_part_and_their_sum() -> None:
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ({"live": 10 * MIB, "empty": 50 * MIB}, ("50.0 MiB", "empty", "HAKMEM_PURGE_DELAY", "HAKMEM_DIRTY_LIMIT")),
+        ({"live": 10 * MIB, "empty": 50 * MIB}, ("50.0 MiB", "empty", "HAKMEM_RETURN")),
         ({"live": 10 * MIB, "cached": 20 * MIB}, ("20.0 MiB", "caches", "HAKMEM_THREAD_BUDGET", "64 bytes")),
         ({"live": 10 * MIB, "free_in_slabs": 20 * MIB}, ("20.0 MiB", "no option", "4096 bytes")),
         ({"live": 10 * MIB, "frontier_slack": 20 * MIB}, ("ends of slabs", "HAKMEM_REFILL_COUNT")),

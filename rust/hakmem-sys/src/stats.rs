@@ -230,9 +230,9 @@ pub struct hak_stats {
     /// at most
     pub returns_regretted_pages: u64,
     /// time that returning has taken
-    pub returns_cost_ns: u64,
+    pub returns_cost_nanoseconds: u64,
     /// time that the faults on regretted memory have taken, as estimated
-    pub returns_regret_ns: u64,
+    pub returns_regret_nanoseconds: u64,
     pub reserved: [u64; 24],
     pub classes: [hak_stats_class; HAK_STATS_CLASSES],
     pub latency_malloc: hak_stats_latency,
