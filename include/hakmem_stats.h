@@ -178,8 +178,8 @@ struct hak_stats {
     uint64_t returns_regretted_supers;/* of these, used again soon */
     uint64_t returns_regretted_slabs;
     uint64_t returns_regretted_pages; /* at most */
-    uint64_t returns_cost_nanoseconds; /* time that returning has taken */
-    uint64_t returns_regret_nanoseconds; /* time that the faults on regretted memory have taken, as estimated */
+    uint64_t returns_cost;            /* nanoseconds that returning has taken */
+    uint64_t returns_regret;          /* nanoseconds that the faults on regretted memory have taken, as estimated */
 
     uint64_t reserved[24];
 

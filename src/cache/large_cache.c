@@ -109,8 +109,8 @@ bool hak__large_cache_clear_behind(struct hak_heap *heap, const void *block)
     if (hak__owner_id(word) != heap->id || index >= HAK_CLASSES || !hak__is_large(index))
         return false;
     const struct hak_heap_class *class = &heap->classes[index];
-    for (void **slot = class->hidden.top; slot-- > class->bottom;)
-        if (*slot == hak__slab_start(behind) && hak__span_at(behind)->blocks == 1) {
+    for (void **slot = class->hidden.top; slot != class->bottom;)
+        if (*--slot == hak__slab_start(behind) && hak__span_at(behind)->blocks == 1) {
             give_from(heap, index, (uint32_t)(slot - class->bottom), 1, "realloc");
             return true;
         }

@@ -113,7 +113,8 @@ class Accuracy(Built):
                 if error == 0:   # every block was sampled
                     self.assertAlmostEqual(mean, truth[kind], delta=truth[kind] * 1e-9)
                     continue
-                allowed = truth[kind] / 100 if RUNS >= RUNS_FOR_RATES else 5 * error
+                block = truth[kind] / min(run[site][4 + kind] for run in runs)   # where nearly all are sampled, one may be missed
+                allowed = truth[kind] / 100 if RUNS >= RUNS_FOR_RATES else 5 * error + 2 * block / RUNS
                 self.assertLess(abs(mean - truth[kind]), allowed, f"site {site}, {name}: {mean:.0f} for {truth[kind]}")
                 tried += RUNS
                 covered += sum(abs(v - truth[kind]) <= 1.96 * math.sqrt(s) for v, s in zip(values, variances))

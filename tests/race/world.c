@@ -28,7 +28,7 @@
 static hak_line_aligned struct hak_super supers[WORLD_SUPERS];
 static hak_line_aligned struct hak_super_word words[1];
 static hak_line_aligned struct hak_span spans[WORLD_SUPERS * HAK_SUPER_SLABS];
-static hak_line_aligned struct hak_heap heaps[WORLD_HEAPS + 1];
+static hak_heap_aligned struct hak_heap heaps[WORLD_HEAPS + 1];
 static struct hak_slab map[WORLD_SUPERS * HAK_SUPER_SLABS];
 static _Atomic uint32_t free_supers;
 

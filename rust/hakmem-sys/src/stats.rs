@@ -229,10 +229,10 @@ pub struct hak_stats {
     pub returns_regretted_slabs: u64,
     /// at most
     pub returns_regretted_pages: u64,
-    /// time that returning has taken
-    pub returns_cost_nanoseconds: u64,
-    /// time that the faults on regretted memory have taken, as estimated
-    pub returns_regret_nanoseconds: u64,
+    /// nanoseconds that returning has taken
+    pub returns_cost: u64,
+    /// nanoseconds that the faults on regretted memory have taken, as estimated
+    pub returns_regret: u64,
     pub reserved: [u64; 24],
     pub classes: [hak_stats_class; HAK_STATS_CLASSES],
     pub latency_malloc: hak_stats_latency,
