@@ -23,24 +23,10 @@ static const struct bench_arg huge_args[] = {
 };
 static const struct bench_spec huge_spec = BENCH_SPEC("Huge pages of a growing heap, and the time of chasing pointers.", huge_args);
 
-/* A field of a file in KiB; 0 if it is missing. */
-static long field_kb(const char *path, const char *field)
-{
-    static char text[8192];
-    FILE *file = fopen(path, "r");
-    size_t read = file != NULL ? fread(text, 1, sizeof text - 1, file) : 0;
-    if (file != NULL) {
-        fclose(file);
-    }
-    text[read] = 0;
-    const char *found = strstr(text, field);
-    return found == NULL ? 0 : strtol(found + strlen(field), NULL, 10);
-}
-
 static double huge_percent(void)
 {
-    long rss = field_kb("/proc/self/smaps_rollup", "Rss:");
-    return rss == 0 ? 0 : 100.0 * (double)field_kb("/proc/self/smaps_rollup", "AnonHugePages:") / (double)rss;
+    long rss = bench_field_kb("/proc/self/smaps_rollup", "Rss:");
+    return 100.0 * (double)bench_field_kb("/proc/self/smaps_rollup", "AnonHugePages:") / (double)rss;
 }
 
 /* The word in brackets. */

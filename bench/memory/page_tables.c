@@ -22,18 +22,7 @@ static const struct bench_spec page_spec = BENCH_SPEC("Page tables of a heap, fu
 
 static long tables_kb(void)
 {
-    static char text[4096];
-    FILE *file = fopen("/proc/self/status", "r");
-    size_t read = file != NULL ? fread(text, 1, sizeof text - 1, file) : 0;
-    if (file != NULL) {
-        fclose(file);
-    }
-    text[read] = 0;
-    const char *found = strstr(text, "VmPTE:");
-    if (found == NULL) {
-        bench_die("/proc/self/status has no VmPTE");
-    }
-    return strtol(found + 6, NULL, 10);
+    return bench_field_kb("/proc/self/status", "VmPTE:");
 }
 
 int main(int argc, char **argv)

@@ -34,18 +34,9 @@ static const struct bench_spec children_spec =
                "Beside the usual fields: freed_kb, copied_kb, stays_kb, and rested_kb after a second of light use.",
                children_args);
 
-/* A field of the kernel's sums over all mappings, in KiB; nothing here allocates. */
 static long smaps_kb(const char *field)
 {
-    static char text[4096];
-    int file = open("/proc/self/smaps_rollup", O_RDONLY | O_CLOEXEC);
-    ssize_t length = file < 0 ? -1 : read(file, text, sizeof text - 1);
-    if (length < 0)
-        bench_die("the kernel says nothing of this process's pages");
-    close(file);
-    text[length] = 0;
-    const char *at = strstr(text, field);
-    return at == NULL ? 0 : strtol(at + strlen(field), NULL, 10);
+    return bench_field_kb("/proc/self/smaps_rollup", field);
 }
 
 static void shuffle(void **blocks, size_t count, uint64_t *seed)

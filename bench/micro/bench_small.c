@@ -9,11 +9,9 @@
  */
 #include "common.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const struct bench_arg small_args[] = {
     {"BLOCKS", "blocks that stay allocated", 100, 0, 100000, NULL},
@@ -22,26 +20,6 @@ static const struct bench_arg small_args[] = {
 
 static const struct bench_spec small_spec =
     BENCH_SPEC("A small process: its written memory and its page tables are the result.", small_args);
-
-/* The figure of a file under /proc in bytes. */
-static uint64_t kib_of(const char *path, const char *field)
-{
-    static char text[16384];
-    int fd = open(path, O_RDONLY);
-    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (length < 0) {
-        perror(path);
-        exit(1);
-    }
-    close(fd);
-    text[length] = '\0';
-    const char *at = strstr(text, field);
-    if (at == NULL) {
-        fprintf(stderr, "%s has no %s\n", path, field);
-        exit(1);
-    }
-    return strtoull(at + strlen(field), NULL, 10) << 10;
-}
 
 int main(int argc, char **argv)
 {
@@ -58,8 +36,7 @@ int main(int argc, char **argv)
         }
         memset(block, 1, size);
     }
-    uint64_t dirty = kib_of("/proc/self/smaps_rollup", "Anonymous:"), tables = kib_of("/proc/self/status", "VmPTE:");
-    printf("bench_small blocks=%llu dirty_bytes=%llu table_bytes=%llu\n", (unsigned long long)run.value[0],
-           (unsigned long long)dirty, (unsigned long long)tables);
+    long dirty = bench_field_kb("/proc/self/smaps_rollup", "Anonymous:"), tables = bench_field_kb("/proc/self/status", "VmPTE:");
+    printf("bench_small blocks=%llu dirty_bytes=%ld table_bytes=%ld\n", (unsigned long long)run.value[0], dirty << 10, tables << 10);
     return 0;
 }

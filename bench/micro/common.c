@@ -170,11 +170,11 @@ void bench_require(const struct bench_run *run, int holds, const char *message)
 
 /* ---- result line ------------------------------------------------------------------------------- */
 
-/* A field of /proc/self/status in KiB, or -1. */
-static long status_kb(const char *field)
+/* -1: the file does not have it. */
+static long field_kb(const char *path, const char *field)
 {
     static char status[8192];
-    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t length = fd < 0 ? -1 : read(fd, status, sizeof status - 1);
     if (fd >= 0) {
         close(fd);
@@ -193,7 +193,7 @@ static long status_kb(const char *field)
  */
 static long peak_rss_kb(void)
 {
-    long peak = status_kb("VmHWM:");
+    long peak = field_kb("/proc/self/status", "VmHWM:");
     if (peak >= 0) {
         return peak;
     }
@@ -202,13 +202,20 @@ static long peak_rss_kb(void)
     return usage.ru_maxrss;
 }
 
+long bench_field_kb(const char *path, const char *field)
+{
+    long found = field_kb(path, field);
+    if (found < 0) {
+        static char message[256];
+        snprintf(message, sizeof message, "%s has no %s", path, field);
+        bench_die(message);
+    }
+    return found;
+}
+
 long bench_rss_kb(void)
 {
-    long now = status_kb("VmRSS:");
-    if (now < 0) {
-        bench_die("/proc/self/status does not say how much memory is resident");
-    }
-    return now;
+    return bench_field_kb("/proc/self/status", "VmRSS:");
 }
 
 void bench_extra(struct bench_run *run, const char *field, uint64_t value)

@@ -73,6 +73,9 @@ void bench_report(const struct bench_run *run, const char *part, uint64_t ops, d
 /* Adds a field to the result lines that follow; at most a few short ones. */
 void bench_extra(struct bench_run *run, const char *field, uint64_t value);
 
+/* A field of a file under /proc, in KiB; the end of the program where there is none. Allocates nothing. */
+long bench_field_kb(const char *path, const char *field);
+
 /* Resident memory of the process now, in KiB; the end of the program where the system does not say. */
 long bench_rss_kb(void);
 

@@ -178,7 +178,7 @@ def failures(figures: Figures) -> Table | None:
 
 # What a person reads on the page, and what stands beside it for programs; the others are printed by --show.
 ON_THE_PAGE = {"Geometric means", "By benchmark", "Left out", "What has to hold"}
-BESIDE_THE_PAGE = {"Time": "time.csv", "Processor time": "processor-time.csv", "Peak memory": "peak-memory.csv", "Page faults": "page-faults.csv"}
+BESIDE_THE_PAGE = {"Time": "time.csv", "Peak memory": "peak-memory.csv"}
 
 
 def page_tables(figures: Figures) -> list[Table]:

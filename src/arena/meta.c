@@ -257,33 +257,30 @@ void hak__heap_forget(void *heap, size_t bytes)
 
 void *hak__span_memory(void) { return (void *)hak__meta_start(HAK_META_SPANS); }
 
-static uintptr_t wiped_page;
+static uintptr_t absent_page; /* on kernels before 4.14: not wiped in children, but absent there */
 
-void hak__meta_wiped_init(void)
+void hak__meta_absent_init(void)
 {
     size_t page = hak__page_size();
     char *room = hak__meta_alloc(2 * page);
-    wiped_page = room == NULL ? 0 : hak_align_up((uintptr_t)room, page);
+    absent_page = room == NULL ? 0 : hak_align_up((uintptr_t)room, page);
 }
 
 _Atomic uint32_t *hak__meta_wiped_word(void)
 {
     size_t page = hak__page_size();
-    hak_assert(wiped_page % page == 0, "the kernel wipes whole pages");
-    if (page <= HAK_PAGE_MOST && hak__os_advise((uintptr_t)&hak__wiped, page, HAK_OS_WIPE_ON_FORK) == 0)
+    hak_assert(page <= HAK_PAGE_MOST && absent_page % page == 0, "the kernel wipes whole pages");
+    if (hak__os_advise((uintptr_t)&hak__wiped, page, HAK_OS_WIPE_ON_FORK) == 0)
         return &hak__wiped.mark;
-    if (wiped_page == 0 || hak__os_advise(wiped_page, page, HAK_OS_WIPE_ON_FORK) != 0) {
-        if (wiped_page != 0)
-            hak__os_advise(wiped_page, page, HAK_OS_DONT_FORK);
-        return NULL;
-    }
-    return (_Atomic uint32_t *)wiped_page;
+    if (absent_page != 0)
+        hak__os_advise(absent_page, page, HAK_OS_DONT_FORK);
+    return NULL;
 }
 
 bool hak__meta_is_copy(void)
 {
-    bool copy = wiped_page != 0 && hak__os_readable(wiped_page) != 0;
-    if (copy && hak__os_map(wiped_page, hak__page_size()) == 0)
-        hak__os_advise(wiped_page, hak__page_size(), HAK_OS_DONT_FORK);
+    bool copy = absent_page != 0 && hak__os_readable(absent_page) != 0;
+    if (copy && hak__os_map(absent_page, hak__page_size()) == 0)
+        hak__os_advise(absent_page, hak__page_size(), HAK_OS_DONT_FORK);
     return copy;
 }

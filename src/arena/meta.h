@@ -58,7 +58,7 @@ void *hak__meta_alloc(size_t bytes);
 
 /* A word of metadata that is zero again in forked children; NULL if the system has no such memory. Its room is set aside at the
  * start, so asking for it takes no lock. */
-void hak__meta_wiped_init(void);
+void hak__meta_absent_init(void);
 _Atomic uint32_t *hak__meta_wiped_word(void);
 bool hak__meta_is_copy(void); /* without wiping: whether this memory is a copy, in which the page is absent; maps it again */
 

@@ -58,7 +58,6 @@ hak_inline uint32_t hak__owner_word(uint32_t heap_id, uint32_t class)
 }
 hak_inline uint32_t hak__owner_inner(uint32_t heap_id) { return heap_id << HAK_CLASS_OFFSET_BITS | HAK_CLASS_OFFSET_INNER; }
 hak_inline uint32_t hak__owner_huge(void) { return HAK_HEAP_ID_HUGE << HAK_CLASS_OFFSET_BITS | HAK_CLASS_OFFSET_HUGE; }
-hak_inline bool hak__owner_is_huge(uint32_t word) { return word == hak__owner_huge(); }
 hak_inline uint32_t hak__owner_id(uint32_t word) { return word >> HAK_CLASS_OFFSET_BITS & (HAK_HEAPS_MAX - 1); }
 hak_inline uint32_t hak__owner_generation(uint32_t word) { return word >> HAK_GENERATION_SHIFT << HAK_GENERATION_SHIFT; }
 hak_inline bool hak__owner_is_own(uint32_t word) { return (word & HAK_CLASS_OFFSET_OWN) != 0; }

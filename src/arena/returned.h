@@ -24,7 +24,7 @@ struct hak_return_counts {
     _Atomic uint64_t delays[HAK_UNUSED_KINDS]; /* delay << DELAY_SHIFT | the time when it was learned; 0: the option's default */
     _Atomic uint32_t purge_ns; /* of a MiB, lately */
     _Atomic uint32_t step_ms;
-    _Atomic uint32_t watched; /* the background thread takes steps: what stays now goes back even if no thread calls again */
+    _Atomic uint64_t watched; /* 1: the background thread takes steps: what stays now goes back even if no thread calls again */
     _Atomic uint32_t look_ms, slabs_ms; /* of the last answer: when to look again, and how old unused slabs become; for polls */
 };
 extern struct hak_return_counts hak__return_counts;

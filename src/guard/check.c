@@ -163,7 +163,7 @@ static bool check_huge(void)
     hak__arena_lock();
     for (size_t i = hak__super_from(0); i < hak__arena_top() && valid; i = hak__super_from(i + 1)) {
         size_t bytes = hak_load(&hak__supers[i].huge_bytes, HAK_RELAXED);
-        if (hak__owner_is_huge(hak__owner_at(i * HAK_SUPER_SLABS)))
+        if (hak__owner_at(i * HAK_SUPER_SLABS) == hak__owner_huge())
             valid = check_huge_run(i, bytes);
     }
     hak__arena_unlock();

@@ -98,7 +98,7 @@ static const struct hak_span *enter_span(size_t slab, struct hak_heap **heap)
 static enum hak_wrong look_at_huge(size_t super)
 {
     size_t bytes = hak_load(&hak__supers[super].huge_bytes, HAK_RELAXED);
-    bool huge = hak__owner_is_huge(hak__owner_at(super * HAK_SUPER_SLABS));
+    bool huge = hak__owner_at(super * HAK_SUPER_SLABS) == hak__owner_huge();
     return huge && bytes != 0 ? hak__harden_huge_wrong(hak__super_start(super), bytes) : HAK_WRONG_NOTHING;
 }
 

@@ -203,7 +203,7 @@ void hak__huge_describe(uintptr_t address, char *text, size_t size)
     size_t first = first_around(address), bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
     const char *block = hak__super_start(first);
     size_t offset = address - (uintptr_t)block;
-    bool live = hak__owner_is_huge(hak__owner_of(block));
+    bool live = hak__owner_of(block) == hak__owner_huge();
     if (offset < bytes)
         hak__format(text, size, "inside a %s huge block of %u bytes, offset %u (block %p)", live ? "live" : "free", (uint64_t)bytes,
                     (uint64_t)offset, block);

@@ -78,7 +78,7 @@ hak_cold const struct hak_kind *hak__kind_beside(const void *p, uint32_t word);
 /* The kind of an address whose slab has this word. */
 hak_inline const struct hak_kind *hak__kind_of(const void *p, uint32_t word)
 {
-    if (hak__owner_is_huge(word))
+    if (word == hak__owner_huge())
         return hak_unlikely(hak__hardened.on) ? &hak__kind_sealed : &hak__kind_huge;
     if (hak_unlikely(!hak__names_span(word)))
         return hak__kind_beside(p, word);

@@ -40,7 +40,7 @@ static bool start_slow(void)
                 hak__heaps_are_shared = true;
             if (options_read)
                 begin_hardened();
-            hak__meta_wiped_init();
+            hak__meta_absent_init();
             hak__fork_init(&start_lock);
             hak__live_open(HAK_VERSION_STRING);
             hak_store(&started, true, HAK_RELEASE);

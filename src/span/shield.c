@@ -29,7 +29,7 @@ static bool shield_is_huge(size_t slab)
 static struct hak_span *shield_span(size_t slab)
 {
     uint32_t word = hak__owner_at(slab);
-    return word == 0 || hak__owner_is_huge(word) ? NULL : hak__span_around(slab);
+    return word == 0 || word == hak__owner_huge() ? NULL : hak__span_around(slab);
 }
 
 /* The first SuperSlab of the huge block that contains a slab. */

@@ -134,7 +134,7 @@ void hak__live_open(const char *version);
 #define HAK_FIGURE_upkeep_span_purges WORD(upkeep, AT(hak_upkeep_counts, span_purges))
 #define HAK_FIGURE_upkeep_span_purged WORD(upkeep, AT(hak_upkeep_counts, span_purged))
 #define HAK_FIGURE_upkeep_armings WORD(upkeep, AT(hak_upkeep_counts, armings))
-#define HAK_FIGURE_upkeep_background WORD(upkeep, AT(hak_upkeep_counts, background))
+#define HAK_FIGURE_upkeep_background WORD(returns, AT(hak_return_counts, watched))
 #define HAK_FIGURE_upkeep_background_starts WORD(upkeep, AT(hak_upkeep_counts, background_starts))
 #define HAK_FIGURE_upkeep_background_wakeups WORD(upkeep, AT(hak_upkeep_counts, background_wakeups))
 #define HAK_FIGURE_process_peak_rss_bytes KERNEL

@@ -173,7 +173,6 @@ void hak__background_fork_child(bool attached)
     background_forbidders = 0;
     hak_store(&background_alive, 0, HAK_RELAXED);
     hak_store(&background_stopping, false, HAK_RELAXED);
-    hak_store(&hak__upkeep_counts.background, 0, HAK_RELAXED);
     hak_store(&hak__return_counts.watched, 0, HAK_RELAXED);
     hak_store(&hak__background_word, HAK_BACKGROUND_NONE, HAK_RELAXED);
     hak_store(&background_not_before, 0, HAK_RELAXED);
@@ -223,9 +222,7 @@ static void background_body(void)
         hak_store(&hak__background_word, HAK_BACKGROUND_RESTING, HAK_RELAXED);
         return;
     }
-    hak_store(&hak__upkeep_counts.background, 1, HAK_RELAXED);
     hak_store(&hak__return_counts.watched, 1, HAK_RELAXED);
     take_steps();
     hak_store(&hak__return_counts.watched, 0, HAK_RELAXED);
-    hak_store(&hak__upkeep_counts.background, 0, HAK_RELAXED);
 }

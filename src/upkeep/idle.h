@@ -29,6 +29,6 @@ struct hak_upkeep_counts {
     hak_counter collected_heaps, outbox_blocks;
     hak_counter spans_ended, span_purges, span_purged; /* idle.c */
     hak_counter armings; /* polling.c */
-    hak_counter background, background_starts, background_wakeups; /* background.c; the first is 1 while it runs */
+    hak_counter background_starts, background_wakeups; /* background.c */
 };
 extern struct hak_upkeep_counts hak__upkeep_counts;

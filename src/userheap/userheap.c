@@ -290,7 +290,7 @@ void hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *
 struct hak_uheap *hak__uheap_of(const void *p)
 {
     uint32_t word = hak__owner_of(p);
-    if (hak__owner_is_huge(word))
+    if (word == hak__owner_huge())
         return hak__uheap_of_huge(hak__slab_of(p));
     return hak__owner_is_own(word) ? hak_peek(&hak__heap_by_id(hak__owner_id(word))->own) : NULL;
 }

@@ -6,6 +6,7 @@
 #include "heap/heap.h"
 #include "harden/mode.h"
 #include "support/check.h"
+#include "support/memory.h"
 
 enum { LONG = 1500000 };
 
@@ -324,16 +325,6 @@ enum { HEAPS = 2000, THREADS = 100, LEFT_BYTES = 2048 };
 #define MEMORY_IS_OURS !is_emulated()
 #endif
 
-static size_t resident(void)
-{
-    static char text[200];
-    int file = open("/proc/self/statm", O_RDONLY);
-    ssize_t got = read(file, text, sizeof text - 1);
-    close(file);
-    expect_op(got, >, 0);
-    return strtoul(strchr(text, ' '), NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
-}
-
 static void some_heaps(hak_heap_t **heaps)
 {
     for (int i = 0; i < HEAPS; i++)
@@ -362,11 +353,11 @@ static void ended_heaps_leave_nothing(void **state)
     hak_free(hak_malloc(1));
     hak_collect();
     struct hak_heap_figures before = figures_of(NULL);
-    size_t memory = resident();
+    size_t memory = resident_bytes();
     some_heaps(heaps);
     uint32_t ids = hak__heap_last_id();
     if (MEMORY_IS_OURS)
-        expect_op(resident(), <, memory + (size_t)HEAPS * LEFT_BYTES);
+        expect_op(resident_bytes(), <, memory + (size_t)HEAPS * LEFT_BYTES);
     for (int round = 0; round < 3; round++)
         some_heaps(heaps);
     expect_eq(figures_of(NULL).live_blocks, before.live_blocks);   /* the counters of shares that are gone go on elsewhere */

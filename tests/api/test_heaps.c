@@ -6,6 +6,7 @@
 #include "hakmem_stats.h"
 #include "harden/mode.h"
 #include "support/check.h"
+#include "support/memory.h"
 
 enum { BLOCKS = 3000 };
 
@@ -312,15 +313,6 @@ static void statistics_have_rows(void **state)
     hak_heap_destroy(heap);
     close(fd);
     unlink(path);
-}
-
-static size_t resident_bytes(void)
-{
-    unsigned long pages = 0, resident = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    expect(file != NULL && fscanf(file, "%lu %lu", &pages, &resident) == 2);
-    fclose(file);
-    return resident * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 /* Before the first block a heap is its handle; with one it has a share. */

@@ -8,18 +8,10 @@
 #include "hakmem_stats.h"
 #include "base/compiler.h"
 #include "support/check.h"
+#include "support/memory.h"
 
 #define MIB ((size_t)1 << 20)
 enum { BURST = 64, SMALL = 1000, IDLE_MS = 2000, TICK_MS = 10 };
-
-static size_t resident(void)
-{
-    unsigned long all = 0, pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    expect(file != NULL && fscanf(file, "%lu %lu", &all, &pages) == 2);
-    fclose(file);
-    return pages * (size_t)sysconf(_SC_PAGESIZE);
-}
 
 static void rest(void) { nanosleep(&(struct timespec){ 0, TICK_MS * 1000000 }, NULL); }
 
@@ -38,7 +30,7 @@ static void burst(size_t size)
 static void expect_back(size_t before, bool calls)
 {
     unsigned waited = 0;
-    while (resident() > before + BURST * MIB / 10 && waited < 10 * IDLE_MS) {
+    while (resident_bytes() > before + BURST * MIB / 10 && waited < 10 * IDLE_MS) {
         rest();
         waited += TICK_MS;
         if (calls)
@@ -60,7 +52,7 @@ static void a_thread_that_calls(void *size)
 {
     expect_eq(hak_option_set("background", "0"), 0);
     hak_free(hak_malloc(100));
-    size_t before = resident();
+    size_t before = resident_bytes();
     burst(*(size_t *)size);
     expect_back(before, true);
 }
@@ -79,7 +71,7 @@ static void threads_that_sleep(void *size)
     expect_eq(pthread_create(&thread, NULL, sleeps, NULL), 0);
     hak_free(hak_malloc(100));
     rest();
-    size_t before = resident();
+    size_t before = resident_bytes();
     burst(*(size_t *)size);
     expect_back(before, false);
 }

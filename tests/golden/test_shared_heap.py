@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The example of a heap in shared memory: what the workers wrote is read, and the one that was killed leaves the heap whole; also where
-malloc's library is preloaded from another place. A program that loads libhakmem-region late has heaps in regions from then on."""
+malloc's library is preloaded from another place. A program that loads libhakmem-region late has heaps in regions from then on, and keeps them when it loads a second copy."""
 import os
 import pathlib
 import shutil
@@ -24,13 +24,20 @@ int main(int argc, char **argv)
 {
     static char region[1 << 20];
     struct hak_heap_options options = { .size = sizeof options, .region = region, .region_size = sizeof region };
-    if (argc != 2 || hak_heap_new(&options) != NULL || errno != ENOTSUP || dlopen(argv[1], RTLD_NOW) == NULL)
+    if (argc < 2 || hak_heap_new(&options) != NULL || errno != ENOTSUP || dlopen(argv[1], RTLD_NOW) == NULL)
         return 1;
     hak_heap_t *heap = hak_heap_new(&options);
     char *p = heap == NULL ? NULL : hak_heap_malloc(heap, 100);
     if (p == NULL || p < region || p > region + sizeof region || hak_heap_of(p) != heap)
         return 2;
     free(p);
+    if (argv[2] == NULL)
+        return 0;
+    void *q = hak_heap_malloc(heap, 100), *copy = dlopen(argv[2], RTLD_NOW | RTLD_LOCAL);
+    hak_heap_t *(*attach)(void *, size_t) = copy == NULL ? NULL : (hak_heap_t * (*)(void *, size_t)) dlsym(copy, "hak_heap_attach");
+    if (attach == NULL || hak_heap_of(q) != heap || hak_heap_next(NULL) != heap || attach(region, sizeof region) != NULL)
+        return 3;   /* the region is not a shared one */
+    free(q);
     return 0;
 }
 """
@@ -61,7 +68,10 @@ class Example(unittest.TestCase):
     def test_loaded_late(self):
         (self.folder / "late.c").write_text(LATE, encoding="ascii")
         build(self.program, self.folder / "late.c", LIBRARY)
+        copy = self.folder / "copy.so"
+        shutil.copy(REGION, copy)
         subprocess.run([self.program, REGION], timeout=60, check=True)
+        subprocess.run([self.program, REGION, copy], timeout=60, check=True)
 
 
 if __name__ == "__main__":
