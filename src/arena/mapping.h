@@ -4,8 +4,8 @@
 #include "arena/arena.h"
 #include "base/retain.h"
 
-/* Returns the pages of a range in one SuperSlab in slabs, which only the caller uses; it then reads as zeros. Counts it as of `kind`. False: the system
- * refused, or under HAKMEM_UNMAP too much would be mapped without being resident. */
+/* Returns the pages of a range in one SuperSlab in slabs, which only the caller uses; it then reads as zeros. Counts it as of `kind`.
+ * False: the system refused, or under HAKMEM_UNMAP too much would be mapped without being resident. */
 bool hak__arena_purge_range(void *start, size_t bytes, enum hak_unused kind);
 
 /* Makes whole pages of the caller's run fault when touched, or new again (HAK_OS_GUARD, HAK_OS_UNGUARD); or forbids and allows

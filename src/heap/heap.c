@@ -33,8 +33,7 @@ void hak__heap_renew(struct hak_heap *heap)
 
 /* The ids of heaps that were given back: a stack like that of the parked ones, pushes << 32 | the id given back last. A word per id
  * holds its number of pages and the next id on the stack; the heap's own memory is gone. */
-enum { ID_BITS = 17 };
-_Static_assert(HAK_HEAPS_MAX == 1u << ID_BITS && HAK_HEAP_STRIDE / 4096 < 1u << (32 - ID_BITS), "an id and a number of pages fit");
+_Static_assert(HAK_HEAP_STRIDE / 4096 < 1u << (32 - HAK_HEAP_ID_BITS), "an id and a number of pages fit");
 static _Atomic uint64_t given_back;
 static _Atomic(_Atomic uint32_t *) given_back_words;
 
@@ -46,7 +45,7 @@ static struct hak_heap *heap_again(void)
         uint64_t after = head >> 32 << 32 | (word & (HAK_HEAPS_MAX - 1)); /* a push in between makes the exchange fail (ABA) */
         /* acquire: pairs with the release in hak__heap_give_back; the memory is zero. */
         if (hak_cas_weak(&given_back, &head, after, HAK_ACQUIRE, HAK_ACQUIRE))
-            return heap_begin(id, (size_t)(word >> ID_BITS) * hak__page_size());
+            return heap_begin(id, (size_t)(word >> HAK_HEAP_ID_BITS) * hak__page_size());
     }
     return NULL;
 }
@@ -140,7 +139,7 @@ bool hak__heap_give_back(struct hak_heap *heap, struct hak_heap *heir)
     hak__heap_forget(heap, heap->slots.mapped); /* the lock too */
     uint64_t head = hak_load(&given_back, HAK_RELAXED);
     do
-        hak_store(&words[id], pages << ID_BITS | (uint32_t)head, HAK_RELAXED);
+        hak_store(&words[id], pages << HAK_HEAP_ID_BITS | (uint32_t)head, HAK_RELAXED);
     while (!hak_cas_weak(&given_back, &head, ((head >> 32) + 1) << 32 | id, HAK_RELEASE, HAK_RELAXED));
     return true;
 }
