@@ -141,7 +141,7 @@ MEASURING = (
     ],
     ["compare", "--alloc", "system,hakmem", "--runs", "2", "--warmup", "0", "--", "true"],
     ["sweep", "--option", "refill_count", "--values", "16,32", "--runs", "2", "--warmup", "0", "--", "true"],
-    ["tune", "--budget", "20s", "--trials", "2", "--options", "refill_count", "--runs", "2", *LARGER],
+    ["tune", "--budget", "10m", "--trials", "2", "--options", "refill_count", "--runs", "2", *LARGER],
 )
 
 
