@@ -167,6 +167,21 @@ set_target_properties(misuse_canary PROPERTIES
 target_compile_options(misuse_canary PRIVATE -w -O1 -fno-builtin)
 target_link_libraries(misuse_canary PRIVATE hakmem Threads::Threads)
 target_include_directories(misuse_canary PRIVATE "${PROJECT_SOURCE_DIR}/include")
+foreach(part IN ITEMS model programs file)
+  hakmem_register("misuse.canary.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/canary/run.py"
+    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/canary/run.py"
+            "$<TARGET_FILE:hakmem>" "$<TARGET_FILE_DIR:misuse_canary>" ${part})
+endforeach()
+foreach(part IN ITEMS double invalid sized)
+  hakmem_register("misuse.canary.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+            "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_matrix>" ${part} report)
+endforeach()
+foreach(part IN ITEMS double invalid sized written)
+  hakmem_register("misuse.canary.hardened.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+            "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_matrix>" ${part} hardened report)
+endforeach()
 
 # Scripts find what they look at in their environment.
 set(script_environment

@@ -254,21 +254,24 @@ int hak__report_open(const char *path, int more)
 static struct hak_lock collect_lock = HAK_LOCK_INIT(HAK_RANK_REPORT);
 static hak_rare_data char collected[8 * LINE];
 static hak_rare_data size_t collected_length;
+static hak_rare_data _Atomic bool collecting;
 
-static bool collects(void) { return hak__misuse_is_survived() && hak__lock_word_is_mine(&collect_lock.held); }
+static bool collects(void) { return hak_load(&collecting, HAK_RELAXED) && hak__lock_word_is_mine(&collect_lock.held); }
 
 bool hak__report_collect(void)
 {
-    if (collects())
+    if (hak__lock_word_is_mine(&collect_lock.held))
         return false;
     hak__lock_acquire(&collect_lock);
     collected_length = 0;
+    hak_store(&collecting, true, HAK_RELAXED);
     return true;
 }
 
 size_t hak__report_collected(const char **text)
 {
     hak_assert(collects(), "the calling thread is collecting");
+    hak_store(&collecting, false, HAK_RELAXED);
     *text = collected;
     return collected_length;
 }
@@ -283,7 +286,7 @@ static void warn_list(const char *format, va_list arguments)
     size_t length = strlen(line);
     length += hak__format_list(line + length, sizeof line - length - 1, format, arguments);
     line[length++] = '\n';
-    if (hak_likely(!collects()))
+    if (!collects())
         hak__write_all(report_fd(true), line, length);
     else if (length < sizeof collected - collected_length) /* the last lines of a long report are dropped */
         memcpy(collected + collected_length, line, length + 1), collected_length += length;

@@ -71,8 +71,8 @@ struct hak_misuse_counts {
 };
 extern struct hak_misuse_counts hak__misuse_counts;
 
-/* From the first call to the second, the calling thread's lines are collected in a buffer instead of being written. The second
- * returns their length. False: the thread is collecting already. */
+/* From the first call to the second, the calling thread's lines are collected in a buffer instead of being written. The second returns
+ * their length; the third allows another thread to collect. False: the thread is between the first and the third already. */
 hak_cold bool hak__report_collect(void);
 hak_cold size_t hak__report_collected(const char **text);
 hak_cold void hak__report_release(void);

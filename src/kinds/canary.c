@@ -12,6 +12,7 @@
  * this file keep from being reported may be reported later. */
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/syscall.h"
@@ -122,13 +123,15 @@ static void canary_deliver(const struct hak_mistake *mistake, const char *text, 
 
 static const char *outcome_of(const struct hak_mistake *mistake)
 {
-    static const char *const outcomes[HAK_MISUSE_KINDS] = {
-        [HAK_MISUSE_INVALID] = "nothing was done, or NULL or 0 returned",
-        [HAK_MISUSE_DOUBLE_FREE] = "nothing was freed",
-        [HAK_MISUSE_SIZE] = "the block was freed",
-        [HAK_MISUSE_WRITTEN] = "the block goes on, and is never used again once freed",
-    };
-    return outcomes[mistake->kind];
+    switch (mistake->kind) {
+    case HAK_MISUSE_DOUBLE_FREE: return "nothing was freed";
+    case HAK_MISUSE_SIZE: return "the block was freed";
+    case HAK_MISUSE_WRITTEN: return "the block is kept, and its memory not used again once it is freed";
+    default:
+        return strstr(mistake->function, "usable") != NULL ? "0 was returned"
+             : strstr(mistake->function, "alloc") != NULL  ? "NULL was returned, with EINVAL"
+                                                           : "nothing was done";
+    }
 }
 
 static void canary_survive(const struct hak_mistake *mistake, const char *line)

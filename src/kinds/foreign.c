@@ -99,7 +99,7 @@ static bool foreign_has(const void *p) { return p != NULL && others_may_have(p) 
 static void report_stray(const void *p, const char *function)
 {
     if (hak__is_programs_malloc())
-        hak__misuse_invalid(function, p, "a block of the C library's malloc, which gets it");
+        hak__misuse_invalid(function, p, "a block of the C library's malloc, which has to judge it");
 }
 
 static uintptr_t others_function(_Atomic uintptr_t *known, const char *name)
