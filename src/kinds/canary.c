@@ -124,6 +124,8 @@ static void canary_deliver(const struct hak_mistake *mistake, const char *text, 
 
 static const char *outcome_of(const struct hak_mistake *mistake)
 {
+    if (mistake->outcome != NULL)
+        return mistake->outcome;
     switch (mistake->kind) {
     case HAK_MISUSE_DOUBLE_FREE: return "nothing was freed";
     case HAK_MISUSE_SIZE: return "the block was freed";

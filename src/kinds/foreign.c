@@ -95,8 +95,9 @@ static bool foreign_has(const void *p) { return p != NULL && others_may_have(p) 
 
 static void report_stray(const void *p, const char *function)
 {
+    struct hak_mistake mistake = { HAK_MISUSE_INVALID, function, p, .outcome = "the C library did it" };
     if (hak__is_programs_malloc())
-        hak__misuse_invalid(function, p, "a block of the C library's malloc, which has to judge it");
+        hak__misuse(&mistake, HAK_SAYS_INVALID, function, p, "a block of the C library's malloc");
 }
 
 static uintptr_t others_function(_Atomic uintptr_t *known, const char *name)
