@@ -25,6 +25,8 @@ COMMANDS = {
     "stats": "Show a snapshot of the figures: a file that HAKMEM_STATS=json:FILE wrote, a running process, or a core "
     "dump.",
     "block": "Describe an address: a live or a free block, its size, its heap and its neighbours.",
+    "waste": "Say what of a process's memory could be saved: copies, zeros, unused ends, rounding, sparse spans.",
+    "cold": "Say what of a process's live memory nobody has read or written for some time.",
     "watch": "Watch a running process: moved blocks per class, hit rates, resident memory over time.",
     "profile": "Profile the heap of a program or of a running process, or show an earlier profile.",
     "leaks": "Run a program and report at its end the lost blocks: in use, but with no pointer to them.",
