@@ -229,8 +229,8 @@ def says(found: Cold, name: str) -> list[str]:
     ]
     if found.huge:
         said.append(
-            f"{in_bytes(found.huge)} lie in huge pages, of which the kernel notes a use as a whole: what is cold beside "
-            "it does not show. HAKMEM_THP=never shows it."
+            f"{in_bytes(found.huge)} lie in huge pages, of which the kernel notes a use as a whole: cold memory beside "
+            "a used one does not show. HAKMEM_THP=never shows it."
         )
     if found.swapped:
         said.append(f"Another {in_bytes(found.swapped)} of them are in swap already.")
