@@ -4,6 +4,10 @@
 #include "system.h"
 
 int command_run(int count, char **words);
+int command_stats(int count, char **words);
+int command_ledger(int count, char **words);
+int command_doctor(int count, char **words);
+int command_profile(int count, char **words);
 int command_postmortem(int count, char **words);
 int command_options(int count, char **words);
 

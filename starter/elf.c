@@ -25,7 +25,8 @@ struct symbols {
 static bool symbols_of(const struct view *file, uint32_t kind, struct symbols *out)
 {
     const Elf64_Ehdr *header = header_of(file);
-    const Elf64_Shdr *sections = header == NULL ? NULL : part_at(file, header->e_shoff, (uint64_t)header->e_shnum * sizeof *sections);
+    const Elf64_Shdr *sections =
+        header == NULL ? NULL : part_at(file, header->e_shoff, (uint64_t)header->e_shnum * sizeof *sections);
     for (unsigned i = 0; sections != NULL && i < header->e_shnum; i++) {
         const Elf64_Shdr *section = &sections[i];
         if (section->sh_type != kind || section->sh_link >= header->e_shnum)
@@ -34,8 +35,8 @@ static bool symbols_of(const struct view *file, uint32_t kind, struct symbols *o
         out->rows = part_at(file, section->sh_offset, section->sh_size);
         out->count = section->sh_size / sizeof *out->rows;
         out->text_size = texts->sh_size;
-        out->text = texts->sh_size <= file->size && texts->sh_offset <= file->size - texts->sh_size ? file->start + texts->sh_offset
-                                                                                                    : NULL;
+        out->text =
+            texts->sh_size <= file->size && texts->sh_offset <= file->size - texts->sh_size ? file->start + texts->sh_offset : NULL;
         return out->rows != NULL && out->text != NULL && texts->sh_size != 0 && out->text[texts->sh_size - 1] == 0;
     }
     return false;

@@ -6,6 +6,10 @@ static const struct command {
     int (*run)(int count, char **words);
 } commands[] = {
     { "run", "[--require] [-o NAME=VALUE]... [--] PROGRAM [ARGUMENT]...", "run a program on HAKMEM", command_run },
+    { "stats", "PID", "the figures of a running process", command_stats },
+    { "ledger", "PID", "where its resident memory is", command_ledger },
+    { "doctor", "[PID]", "whether the machine, or the process, is as HAKMEM needs it", command_doctor },
+    { "profile", "PID -o FILE [-s SECONDS]", "the stacks that hold its memory", command_profile },
     { "postmortem", "DIR|FILE [PID]", "what held the memory of a process that is gone", command_postmortem },
     { "options", "[NAME]", "what can be set", command_options },
 };

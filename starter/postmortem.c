@@ -4,7 +4,18 @@
 #include "elf.h"
 #include "stats/blackbox.h"
 
-enum { ROWS = 12, BAR = 40, BIG_SHARE = 30, QUARTERS = 4, CLASS_ROWS = 6, STACK_ROWS = 5, FRAME_ROWS = 8, PLATEAU_PART = 16, AT_LIMIT = 950, GROWN_PART = 20 };
+enum {
+    ROWS = 12,
+    BAR = 40,
+    BIG_SHARE = 30,
+    QUARTERS = 4,
+    CLASS_ROWS = 6,
+    STACK_ROWS = 5,
+    FRAME_ROWS = 8,
+    PLATEAU_PART = 16,
+    AT_LIMIT = 950,
+    GROWN_PART = 20
+};
 
 /* --- reading ----------------------------------------------------------------------------------------------------------- */
 
@@ -87,7 +98,7 @@ static void say_time(uint64_t wall_s)
 
 static void say_seconds(uint64_t ms) { say(ms % 1000 / 10 < 10 ? "%u.0%u s" : "%u.%u s", ms / 1000, ms % 1000 / 10); }
 
-static uint64_t share(uint64_t part, uint64_t whole) { return whole == 0 ? 0 : part / (whole / 1000 + 1) / 10; }
+static uint64_t share(uint64_t part, uint64_t whole) { return whole == 0 ? 0 : (part / (whole / 1000 + 1) + 5) / 10; }
 
 static const char *limit_name(uint64_t kind)
 {
@@ -121,12 +132,14 @@ static const struct verdict_text {
 } verdict_texts[VERDICTS] = {
     [UNKNOWN] = { "not known", "the last record was written before anything could be measured",
                   "Set HAKMEM_BLACKBOX_EVERY lower, so that a short life leaves a record." },
-    [OUTSIDE] = { "outside of malloc", "most resident memory is not the allocator's: mappings of files or by mmap, stacks, libraries",
+    [OUTSIDE] = { "outside of malloc",
+                  "most resident memory is not the allocator's: mappings of files or by mmap, stacks, libraries",
                   "Look at /proc/PID/smaps of a running process; an allocator cannot help here." },
     [RETENTION] = { "retention", "memory that the program had freed was kept for its next requests",
                     "Raise HAKMEM_RETURN, or lower HAKMEM_THREAD_BUDGET if caches hold it (many threads)." },
     [FRAGMENTATION] = { "fragmentation", "free blocks lay between live ones, so that their memory could not go back",
-                        "Put blocks of one life into one heap (hak_heap_new), or free the few old ones: see the largest classes below." },
+                        "Put blocks of one life into one heap (hak_heap_new), or free the few old ones: see the largest classes "
+                        "below." },
     [LEAK] = { "a leak, or a cache without a bound", "memory grew steadily, and what was allocated was not freed",
                "Look at the stacks below, or let hakmem leaks -- PROGRAM find blocks that nothing reaches." },
     [GROWTH] = { "growth", "the program held what it asked for, and asked for more in stages",
@@ -226,10 +239,10 @@ static void say_head(const struct record *record)
     }
     if (slot->reason == HAK_BOX_CRASH)
         say("  signal    %u, address %p\n", slot->signal, (void *)(uintptr_t)slot->address);
-    say("  end       %s\n", runs ? "none: a process of this number runs"
-                           : slot->reason == HAK_BOX_CRASH ? "by that signal, as far as is known"
-                           : box->ended != 0               ? "in order"
-                                                           : "not in order: killed, most likely for want of memory if it was near a limit");
+    say("  end       %s\n", runs                            ? "none: a process of this number runs"
+                            : slot->reason == HAK_BOX_CRASH ? "by that signal, as far as is known"
+                            : box->ended != 0               ? "in order"
+                                              : "not in order: killed, most likely for want of memory if it was near a limit");
     say("  memory    %s resident", amount(slot->resident, a));
     if (slot->limit_kind != HAK_BOX_NONE)
         say("; %s of %s used (%u %%), %s", amount(slot->used, a), amount(slot->limit, b), slot->permille / 10,
@@ -279,7 +292,8 @@ static void say_growth(const struct record *record)
     unsigned from = record->count - 1;
     while (from > 0 && last->ms - record->points[from].ms < (last->ms - first->ms) / QUARTERS)
         from--;
-    uint64_t ms = last->ms - record->points[from].ms, grown = last->resident - hak_min(last->resident, record->points[from].resident);
+    uint64_t ms = last->ms - record->points[from].ms,
+             grown = last->resident - hak_min(last->resident, record->points[from].resident);
     if (ms != 0) {
         say("  at the end %s in ", amount(grown, text));
         say_seconds(ms);
@@ -373,7 +387,8 @@ static void say_page(const struct record *record)
     const struct hak_box_slot *slot = record->slot;
     enum verdict verdict = verdict_of(record);
     say_head(record);
-    say("Verdict: %s\n  %s.\n  Try: %s\n\n", verdict_texts[verdict].name, verdict_texts[verdict].why, verdict_texts[verdict].advice);
+    say("Verdict: %s\n  %s.\n  Try: %s\n\n", verdict_texts[verdict].name, verdict_texts[verdict].why,
+        verdict_texts[verdict].advice);
     say_ledger(&slot->stats);
     say_growth(record);
     say_classes(&slot->stats);
@@ -399,7 +414,8 @@ static void consider(const char *name, void *argument)
     struct search *search = argument;
     size_t length = strlen(name), end = sizeof HAK_BOX_END - 1;
     char path[PATH_SIZE];
-    if (length <= end || strcmp(name + length - end, HAK_BOX_END) != 0 || (search->pid != 0 && number_at(name, NULL) != search->pid))
+    if (length <= end || strcmp(name + length - end, HAK_BOX_END) != 0
+        || (search->pid != 0 && number_at(name, NULL) != search->pid))
         return;
     hak__format(path, sizeof path, "%s/%s", search->folder, name);
     if (!record_open(&search->next, path)) {

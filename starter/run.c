@@ -51,8 +51,8 @@ static bool exists(const char *path) { return hak__syscall(SYS_faccessat, AT_FDC
 
 const char *library_path(char *path, size_t size)
 {
-    static const char *const beside[] = { "libhakmem.so", "../libhakmem.so", "../lib/libhakmem.so.0",
-                                          "../lib64/libhakmem.so.0", "../lib/" HAK_MULTIARCH "/libhakmem.so.0" };
+    static const char *const above[] = { "", "libhakmem.so", "lib/libhakmem.so.0", "lib64/libhakmem.so.0",
+                                         "lib/" HAK_MULTIARCH "/libhakmem.so.0" };
     char own[PATH_SIZE];
     const char *given = variable("HAKMEM_LIBRARY");
     if (given != NULL && given[0] != 0)
@@ -60,11 +60,13 @@ const char *library_path(char *path, size_t size)
     long length = hak__syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", own, sizeof own - 1);
     while (length > 0 && own[length - 1] != '/')
         length--;
-    own[length > 0 ? length : 0] = 0;
-    for (unsigned i = 0; i < sizeof beside / sizeof *beside && length > 0; i++) {
-        hak__format(path, size, "%s%s", own, beside[i]);
+    for (unsigned i = 0; i < sizeof above / sizeof *above && length > 0; i++) {
+        own[length] = 0;
+        hak__format(path, size, "%s%s", own, i == 0 ? "libhakmem.so" : above[i]);
         if (exists(path))
             return path;
+        for (length -= i == 0; i == 0 && length > 0 && own[length - 1] != '/'; length--)
+            continue;
     }
     return "libhakmem.so.0";
 }
@@ -132,7 +134,8 @@ static bool would_load(char *interpreter, char *program, char *text)
         hak__syscall(SYS_exit_group, STATUS_NOT_FOUND);
     }
     hak__syscall(SYS_close, ends[1]);
-    while (child > 0 && length < TEXT_SIZE - 1 && (got = hak__syscall(SYS_read, ends[0], text + length, TEXT_SIZE - 1 - length)) > 0)
+    while (child > 0 && length < TEXT_SIZE - 1
+           && (got = hak__syscall(SYS_read, ends[0], text + length, TEXT_SIZE - 1 - length)) > 0)
         length += (size_t)got;
     text[length] = 0;
     hak__syscall(SYS_close, ends[0]);
@@ -196,6 +199,10 @@ int command_run(int count, char **words)
         return complain("run: which program?"), STATUS_NOT_SERVED;
     const char *library = library_path(library_text, sizeof library_text), *former = variable("LD_PRELOAD");
     hak__format(preload, sizeof preload, former != NULL && former[0] != 0 ? "LD_PRELOAD=%s %s" : "LD_PRELOAD=%s", library, former);
+    for (const char *at = library; *at != 0; at++)
+        if (*at == ' ' || *at == ':')
+            return complain("run: %s: the dynamic linker cannot preload a path with a blank or a colon", library),
+                   STATUS_NOT_SERVED;
     put_variable(preload);
     environment[variables] = NULL;
     if (!find_program(words[0], path, sizeof path))
@@ -256,7 +263,8 @@ static void say_wrapped(const char *text)
 static void say_option(const struct option *option)
 {
     bool words = option->kind == HAK_THP || option->kind == HAK_PRESET || option->kind == HAK_HARDEN || option->kind == HAK_STATS
-              || option->kind == HAK_PROFILE || option->kind == HAK_BACKGROUND || option->kind == HAK_FOLDER || option->kind == HAK_EVERY;
+              || option->kind == HAK_PROFILE || option->kind == HAK_BACKGROUND || option->kind == HAK_FOLDER
+              || option->kind == HAK_EVERY;
     char name[64];
     size_t i = 0;
     for (; option->name[i] != 0; i++)

@@ -19,7 +19,7 @@ enum { BLOCK = 1000, TURN = 500, KEEP_EACH = 8 };
 static struct node {
     struct node *next;
     char rest[BLOCK - sizeof(void *)];
-} *first;
+} * first;
 
 __attribute__((noinline)) static void keep_one(void)
 {

@@ -150,7 +150,8 @@ FRESH_TEST(lines)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(slots_take_turns), cmocka_unit_test(levels), cmocka_unit_test(what_comes_counts),
-                                        cmocka_unit_test(stalls), cmocka_unit_test(history), cmocka_unit_test(lines) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(slots_take_turns),  cmocka_unit_test(levels),
+                                        cmocka_unit_test(what_comes_counts), cmocka_unit_test(stalls),
+                                        cmocka_unit_test(history),           cmocka_unit_test(lines) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
