@@ -56,7 +56,7 @@ static void profile_watch_mapped(size_t mapped)
         beyond = hak_load(&last_growth_bytes, HAK_RELAXED) + growth;
     if (soft != 0 && !hak_load(&beyond_soft_limit, HAK_RELAXED))
         beyond = hak_min(beyond, soft);
-    hak__limit_watch(beyond, profile_on_mapped);
+    hak__limit_watch(HAK_WATCHER_PROFILE, beyond, profile_on_mapped);
 }
 
 static void profile_on_mapped(size_t mapped)
@@ -110,7 +110,7 @@ void hak__profile_stop(void)
     if (hak_exchange(&hak__profile.counts, 0, HAK_RELAXED) == 0)
         return;
     settle_bins();
-    hak__limit_watch(SIZE_MAX, profile_on_mapped);
+    hak__limit_watch(HAK_WATCHER_PROFILE, SIZE_MAX, profile_on_mapped);
 }
 
 bool hak__profile_claim(_Atomic uint32_t *word)
@@ -184,7 +184,7 @@ void hak__profile_begin(void)
         return;
     if (mode == HAK_PROFILING_LEAKS)
         hak__option_suggest(HAK_OPTION_profile_interval, 1); /* every block, unless the user asks for fewer */
-    int code = mode == HAK_PROFILING_READY ? 0 : hak__profile_start(0);
+    int code = mode == HAK_PROFILING_READY || mode == HAK_PROFILING_AUTO ? 0 : hak__profile_start(0);
     if (code != 0)
         hak__warn("option profile: the profile could not be started (error %u)", (uint64_t)code);
 }
@@ -192,7 +192,7 @@ void hak__profile_begin(void)
 void hak__profile_end(void)
 {
     uint64_t mode = hak__option(HAK_OPTION_profile);
-    if (!hak__profile_ever() || mode == HAK_PROFILING_OFF || mode == HAK_PROFILING_READY)
+    if (!hak__profile_ever() || mode == HAK_PROFILING_OFF || mode == HAK_PROFILING_READY || mode == HAK_PROFILING_AUTO)
         return;
     hak__profile_stop();
     if (mode == HAK_PROFILING_LEAKS)

@@ -204,7 +204,7 @@ class Allocator(ABC):
             "thp": ["auto", "always", "never"],
             "harden": ["0", "1"],
             "misuse": ["abort", "report"],
-            "profile": ["0", "1", "ready", "leaks"],
+            "profile": ["0", "1", "ready", "auto", "leaks"],
         }.get(kind, [])
         return words[value] or None if value < len(words) else None
 
