@@ -61,6 +61,7 @@
 #include "kinds/foreign.c"
 #include "kinds/none.c"
 #include "kinds/crash.c"
+#include "kinds/canary.c"
 #include "process/thread.c"
 #include "process/fork.c"
 #include "process/start.c"
