@@ -161,7 +161,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(profile_missed, AT(hak_profile, missed)) X(profile_start, HAK_PROFILE_START) \
     X(profile_stop, HAK_PROFILE_STOP) X(profile_dump, HAK_PROFILE_DUMP) \
     X(profile_malloc_counts, AT(hak_profile, malloc_counts)) X(profile_bins_exchanged, HAK_BINS_FOUND) \
-    X(profile_empty_bin, HAK_EMPTY_BIN)
+    X(profile_empty_bin, HAK_EMPTY_BIN) X(profile_started, AT(hak_profile, started)) X(profile_own, HAK_PROFILE_OWN)
 
 /* User heaps; a heap's first word says whether it has ended. */
 #define LIVE_OWN_NUMBERS(X) \

@@ -54,6 +54,7 @@ static void set_options(struct hak_uheap *own, const struct hak_heap_options *op
     hak_store(&own->huge_bytes, 0, HAK_RELAXED);
     hak_store(&own->huge_count, 0, HAK_RELAXED);
     hak__samples_open(&own->samples, &own->account);
+    own->samples.name = own->name;
 }
 
 uint64_t hak__uheap_serial(void) { return hak_fetch_add(&owns_made, 1, HAK_RELAXED) + 1; }
