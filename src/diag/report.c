@@ -280,11 +280,35 @@ void hak__report_release(void) { hak__lock_release(&collect_lock); }
 
 void hak__report_fork_child(void) { hak__lock_fork_child(&collect_lock); }
 
+/* Threads that report at once may mix two lines of this record; each line on stderr is whole. */
+enum { LINES_KEPT = 4, LINE_KEPT = 160 };
+static hak_rare_data char lines_kept[LINES_KEPT][LINE_KEPT];
+static hak_rare_data _Atomic uint32_t lines_count;
+
+void hak__report_line(unsigned i, char *to, size_t size)
+{
+    hak_assert(size != 0, "there is room for the end of the text");
+    size_t length = 0;
+    const char *line = lines_kept[(hak_load(&lines_count, HAK_RELAXED) + i) % LINES_KEPT];
+    for (; length < size - 1 && length < LINE_KEPT - 1 && line[length] != 0; length++)
+        to[length] = line[length];
+    to[length] = 0;
+}
+
+static void keep_line(const char *line, size_t length)
+{
+    char *to = lines_kept[hak_fetch_add(&lines_count, 1, HAK_RELAXED) % LINES_KEPT];
+    length = length < LINE_KEPT ? length : LINE_KEPT - 1;
+    memcpy(to, line, length);
+    to[length] = 0;
+}
+
 static void warn_list(const char *format, va_list arguments)
 {
     char line[LINE] = "hakmem: ";
     size_t length = strlen(line);
     length += hak__format_list(line + length, sizeof line - length - 1, format, arguments);
+    keep_line(line, length);
     line[length++] = '\n';
     if (!collects())
         hak__write_all(report_fd(true), line, length);

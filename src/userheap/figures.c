@@ -19,7 +19,7 @@ static void add_share(struct hak_heap_figures *out, struct hak_heap *share)
         out->cached_bytes += cached * size;
     }
     out->slab_bytes += hak_counted(&share->counts.slabs) * HAK_SLAB_SIZE;
-    out->threads += hak_load(&share->share.user, HAK_RELAXED) != NULL;
+    out->threads += hak_load(&share->user, HAK_RELAXED) != NULL;
     out->shares++;
 }
 

@@ -110,7 +110,10 @@ class Allocator(ABC):
     @property
     def is_profiled(self) -> bool:
         """Whether a heap profile is on in the process."""
-        return "profile" in self.root and self.memory.half(self.root["profile"] + self.number["profile_counts"]) != 0
+        if "profile" not in self.root:
+            return False
+        counts = self.memory.half(self.root["profile"] + self.number["profile_counts"])
+        return bool(counts & self.number.get("profile_own", 1))  # not only a tracer's
 
     @abstractmethod
     def threads(self) -> dict[int, int]:
@@ -204,7 +207,7 @@ class Allocator(ABC):
             "thp": ["auto", "always", "never"],
             "harden": ["0", "1"],
             "misuse": ["abort", "report"],
-            "profile": ["0", "1", "ready", "leaks"],
+            "profile": ["0", "1", "ready", "auto", "leaks"],
         }.get(kind, [])
         return words[value] or None if value < len(words) else None
 
