@@ -8,6 +8,7 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -42,6 +43,10 @@
 #if !defined(MADV_GUARD_REMOVE)
 #define MADV_GUARD_REMOVE 103
 #endif
+#if !defined(PR_SET_VMA)
+#define PR_SET_VMA 0x53564d41
+#define PR_SET_VMA_ANON_NAME 0
+#endif
 #if !defined(MAP_FIXED_NOREPLACE)
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
@@ -53,6 +58,22 @@ hak_inline bool is_whole_pages(uintptr_t address, size_t size)
 {
     size_t page = hak__os_linux.page_size();
     return address % page == 0 && size % page == 0 && size != 0;
+}
+
+/* --- names of mappings ---------------------------------------------------------------------------------------------------------- */
+
+static _Atomic bool mappings_named, resident_filtered; /* relaxed: a reader that finds them set need not see earlier writes */
+
+static int name_mapping(uintptr_t address, size_t size)
+{
+    return hak__syscall_code(hak__syscall(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, address, size, "hakmem"));
+}
+
+void hak__os_names_begin(uintptr_t start, uintptr_t end)
+{
+    hak_assert(start <= end, "a range");
+    if (!hak__os_is_filtered() && name_mapping(start, end - start) != EINVAL) /* ENOMEM: there are gaps in it */
+        hak_store(&mappings_named, true, HAK_RELAXED);
 }
 
 /* A filter may refuse the flag, and before 4.17 the kernel does not know it: then the address is only a hint. */
@@ -71,6 +92,8 @@ static int linux_map(uintptr_t address, size_t size)
         hak__syscall(SYS_munmap, got, size);
         code = EEXIST;
     }
+    if (code == 0 && hak_load(&mappings_named, HAK_RELAXED) && !hak__os_is_filtered())
+        name_mapping(address, size);
     return code;
 }
 
@@ -321,7 +344,6 @@ int hak__os_unprotect(void *data, size_t size) { return protect_pages((uintptr_t
 
 /* --- resident and readable pages ------------------------------------------------------------------------------------- */
 
-static _Atomic bool resident_filtered; /* relaxed: a reader that finds it set need not see earlier writes */
 
 bool hak__os_is_filtered(void) { return hak_load(&resident_filtered, HAK_RELAXED); }
 bool hak__os_filter_comes(bool comes) { return hak_exchange(&resident_filtered, comes, HAK_RELAXED); }

@@ -144,11 +144,14 @@ const char *hak__os_thread_pointer(void);
  * kernel's page of zeros: in memory by this call, not in the process's resident size). 0 or an errno code: ENOMEM if
  * a part of the range is not mapped, EPERM after hak__os_filter_comes(true); `pages` is undefined then.
  * hak__os_readable: 0 if the eight bytes there can be read, EFAULT if not, EPERM after hak__os_filter_comes(true).
+ * hak__os_names_begin: names the mappings of the range, and those made from now on, for readers of /proc/PID/maps, where the kernel has
+ * names. Only for a process that has called prctl(2) already: a filter that was there before the start may end it at the call.
  * hak__os_filter_comes: from now on system calls may be forbidden, so the two make none (interpose/filter.c);
  * false: they may again, since the filter was not installed. Returns the previous state.
  * hak__os_mappings: calls `each` with the start of every mapping of the process and its resident bytes, and once more with
  * its bytes in huge pages; false if the kernel does not tell. */
 hak_cold bool hak__os_filter_comes(bool comes);
+hak_cold void hak__os_names_begin(uintptr_t start, uintptr_t end);
 hak_cold bool hak__os_is_filtered(void);
 hak_at_start int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
 hak_for_region hak_cold int hak__os_readable(uintptr_t address);

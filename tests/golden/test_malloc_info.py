@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """malloc_info's XML: well-formed to a real parser, of glibc's shape, its sums right, and in accord with mallinfo2."""
+import ctypes
+import mmap
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 import unittest
 from xml.etree import ElementTree
@@ -98,6 +101,18 @@ class Version(unittest.TestCase):
                     for more in ({"LD_PRELOAD": os.environ["HAK_TEST_LIB"]}, {})]
         self.assertEqual(said[0], f"HAKMEM {os.environ['HAK_TEST_VERSION']}\n")
         self.assertRegex(said[1], r"malloc of /\S+/libc\.so\.6\n")
+
+    def test_mappings_have_its_name(self):
+        """Once the background thread runs, where the kernel has names."""
+        libc, page = ctypes.CDLL(None), mmap.mmap(-1, 4096)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+        if libc.prctl(0x53564d41, 0, ctypes.c_ulong(address), ctypes.c_ulong(4096), b"test") != 0:
+            self.skipTest("the kernel has no names of anonymous mappings")
+        program = ("import threading, time\nthreading.Thread(target=time.sleep, args=(3,)).start()\nkept = [bytearray(3000) for _ in range(20000)]\n"
+                   "time.sleep(1)\nkept += [bytearray(3000) for _ in range(20000)]\nprint(open('/proc/self/maps').read().count('[anon:hakmem]'))")
+        env = {**os.environ, "LD_PRELOAD": os.environ["HAK_TEST_LIB"], "HAKMEM_BACKGROUND": "1", "PYTHONMALLOC": "malloc"}
+        done = subprocess.run([sys.executable, "-c", program], env=env, check=True, timeout=60, stdout=subprocess.PIPE, text=True)
+        self.assertGreater(int(done.stdout), 1)
 
 
 if __name__ == "__main__":
