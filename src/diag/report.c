@@ -359,14 +359,14 @@ void hak__misuse(const struct hak_mistake *mistake, const char *format, ...)
 
 void hak__misuse_double_free(const char *function, const void *p, size_t size)
 {
-    hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_DOUBLE_FREE, .function = function, .p = p },
-                HAK_SAYS_DOUBLE_FREE, function, p, (uint64_t)size);
+    hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_DOUBLE_FREE, .function = function, .p = p }, HAK_SAYS_DOUBLE_FREE,
+                function, p, (uint64_t)size);
 }
 
 void hak__misuse_invalid(const char *function, const void *p, const char *why)
 {
-    hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_INVALID, .function = function, .p = p },
-                HAK_SAYS_INVALID, function, p, why);
+    hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_INVALID, .function = function, .p = p }, HAK_SAYS_INVALID, function, p,
+                why);
 }
 
 void hak__misuse_size(const char *function, const void *p, size_t given, size_t size)
