@@ -10,14 +10,16 @@
 _Atomic(struct hak_uheap *) hak__uheap_inherited;
 
 /* Sequentially consistent, like the destruction: of the two, at least one sees the other. */
-static void standard_count(struct hak_uheap *own, const char *function)
+static bool standard_count(struct hak_uheap *own, const char *function)
 {
-    hak__uheap_expect(own, function);
+    if (!hak__uheap_expect(own, function))
+        return false;
     hak_fetch_add(&own->standards, 1, HAK_SEQ_CST);
     if (hak_likely(hak_load(&own->magic, HAK_SEQ_CST) == HAK_OWN_ALIVE))
-        return;
+        return true;
     hak_fetch_sub(&own->standards, 1, HAK_RELAXED);
     hak__uheap_misuse(own, function);
+    return false;
 }
 
 void hak__uheap_lead(struct hak_heap *mine)
@@ -34,8 +36,8 @@ struct hak_uheap *hak__uheap_set_standard(struct hak_heap *mine, struct hak_uhea
     struct hak_uheap *former = mine->share.standard;
     if (own == former)
         return former;
-    if (own != NULL)
-        standard_count(own, function);
+    if (own != NULL && !standard_count(own, function))
+        return former;
     mine->share.standard = own;
     hak__uheap_lead(mine);
     if (former != NULL)
@@ -53,8 +55,8 @@ void hak__uheap_drop_standard(struct hak_heap *ending)
 
 struct hak_uheap *hak__uheap_set_inherited(struct hak_uheap *own, const char *function)
 {
-    if (own != NULL)
-        standard_count(own, function);
+    if (own != NULL && !standard_count(own, function))
+        return hak_load(&hak__uheap_inherited, HAK_RELAXED);
     struct hak_uheap *former = hak_exchange(&hak__uheap_inherited, own, HAK_ACQ_REL);
     if (former != NULL)
         hak_fetch_sub(&former->standards, 1, HAK_RELAXED);

@@ -305,8 +305,7 @@ void hak__share_keep(struct hak_heap *mine, struct hak_heap *share, const struct
         share_keep(mine, share);
 }
 
-/* Looks into a few buckets for each share that comes: keeps those whose heaps other threads have ended, and leaves some, but not
- * the new one, while there are too many. */
+/* Looks into buckets: keeps shares whose heaps others have ended, and leaves some, but not the new one, while there are too many. */
 static void table_tend(struct hak_heap *mine, const struct hak_heap *new, size_t buckets)
 {
     struct hak_share_table *table = &mine->share.table;
@@ -314,17 +313,14 @@ static void table_tend(struct hak_heap *mine, const struct hak_heap *new, size_t
         struct hak_heap **link = &table->buckets[table->hand++ & (table_buckets(table) - 1)], *share;
         while ((share = *link) != NULL) {
             bool ended = hak_peek(&share->own) == NULL;
-            bool stays = share == new || share == hak__heap_current();
-            if (stays || (!ended && table->count <= HAK_OWN_ATTACHED)) {
+            bool room = table->count <= HAK_OWN_ATTACHED || share == hak__heap_current();
+            if (share == new || (!ended && room)) {
                 link = &share->share.chained;
                 continue;
             }
             table_pop(link);
             table->count--;
-            if (ended)
-                share_keep(mine, share);
-            else
-                share_detach(share);
+            ended ? share_keep(mine, share) : share_detach(share);
         }
     }
 }
@@ -345,6 +341,7 @@ static struct hak_heap *share_enter(struct hak_heap *mine, struct hak_uheap *own
     if (!hak__uheap_is_alive(own)) {
         hak__lock_release(&own->lock);
         hak__uheap_misuse(own, function);
+        return NULL;
     }
     struct hak_heap *share = share_obtain(mine, own);
     if (share != NULL)
@@ -357,12 +354,12 @@ static struct hak_heap *share_enter(struct hak_heap *mine, struct hak_uheap *own
 static struct hak_heap *share_attach(struct hak_heap *mine, struct hak_uheap *own, const char *function)
 {
     struct hak_heap *share = share_enter(mine, own, function);
-    if (hak_unlikely(share == NULL)) {
+    if (hak_unlikely(share == NULL) && hak__uheap_is_alive(own)) {
         table_tend(mine, NULL, table_buckets(&mine->share.table));
         share = mine->share.table.ended == NULL ? NULL : share_enter(mine, own, function);
     }
     if (share == NULL)
-        return NULL;
+        return NULL; /* the system refuses, or the heap has ended */
     share_unpark(share);
     table_add(mine, share, own);
     hak__share_choose(mine, share);
@@ -372,7 +369,8 @@ static struct hak_heap *share_attach(struct hak_heap *mine, struct hak_uheap *ow
 
 struct hak_heap *hak__uheap_attach(struct hak_heap *mine, struct hak_uheap *own, const char *function)
 {
-    hak__uheap_expect(own, function);
+    if (!hak__uheap_expect(own, function))
+        return NULL;
     struct hak_heap *share = hak__share_find(mine, own);
     if (hak_unlikely(share != NULL && hak__heap_is_unusable(share))) {
         table_remove(mine, share, own);
@@ -389,7 +387,8 @@ struct hak_heap *hak__uheap_attach(struct hak_heap *mine, struct hak_uheap *own,
 
 struct hak_heap *hak__uheap_borrow(struct hak_uheap *own, const char *function)
 {
-    hak__uheap_expect(own, function);
+    if (!hak__uheap_expect(own, function))
+        return NULL;
     hak__lock_acquire(&own->lock);
     struct hak_heap *share = hak__uheap_is_alive(own) ? share_obtain(NULL, own) : NULL;
     if (share == NULL)
