@@ -1,4 +1,4 @@
-"""The wheel `hakmem`, the lab with the library inside, and the sdist from which a C compiler makes it."""
+"""The wheels `hakmem`, the lab with the library inside, for each system, and the sdist from which a C compiler makes it."""
 import json
 import re
 import shutil
@@ -44,24 +44,45 @@ def manual():
     return run([lab, "-m", "hakmem_lab.man"])
 
 
-def plain_tag(wheel):
-    """The oldest system that auditwheel finds the library to run on."""
-    shown = run([tool("auditwheel"), "show", wheel])
-    found = re.search(r'platform tag:\s*"(manylinux_\w+)"', " ".join(shown.split()))
-    if found is None:
-        raise Failed(f"auditwheel finds no honest tag for {wheel.name}:\n{shown}")
-    return found.group(1)
+def plain_tag(wheel, wanted):
+    """Holds the libraries in a wheel against what auditwheel knows of the oldest systems with this tag."""
+    shown = " ".join(run([tool("auditwheel"), "show", wheel]).split())
+    found = [(int(low), int(high)) for low, high in re.findall(r'"m\w+linux_(\d+)_(\d+)_\w+"', shown)]
+    asked = re.search(r"linux_(\d+)_(\d+)_", wanted)
+    if not found or min(found) > tuple(map(int, asked.groups())):
+        raise Failed(f"auditwheel finds {wheel.name} not to be {wanted}:\n{shown}")
+    return wanted
+
+
+def compilers():
+    """(tag, platform, C compiler): this machine's, the cross compiler where it is installed, and zig's for musl."""
+    yield "manylinux_2_28_x86_64", "linux-x86_64", "gcc"
+    if shutil.which("aarch64-linux-gnu-gcc"):
+        yield "manylinux_2_28_aarch64", "linux-aarch64", "aarch64-linux-gnu-gcc"
+    for machine in ("x86_64", "aarch64"):
+        run([sys.executable, "-B", ROOT / "tools" / "cross.py", f"{machine}-linux-musl"])
+        yield f"musllinux_1_2_{machine}", f"linux-{machine}", ROOT / "out" / "cross" / f"{machine}-linux-musl" / "cc"
 
 
 def build(target):
-    """The wheel and the sdist in a folder; the wheel is built from the sdist."""
+    """A wheel for each system, and the sdist from which they are built, in a folder."""
     made = fresh(OUT / "wheel-built")
     environment = {**clock(), "PATH": f"{tool('python').parent}:{clock()['PATH']}"}
-    run([tool("python"), "-m", "build", "--no-isolation", "--outdir", made, stage_source()], env=environment)
-    sdist, wheel = next(made.glob("*.tar.gz")), next(made.glob("*.whl"))
-    run([tool("auditwheel"), "repair", "--only-plat", "--plat", plain_tag(wheel), "-w", target, wheel], env=environment)
+    run([tool("python"), "-m", "build", "--no-isolation", "--sdist", "--outdir", made, stage_source()], env=environment)
+    sdist = next(made.glob("*.tar.gz"))
+    run(["tar", "-C", made, "-xf", sdist])
+    source, wheels = next(path for path in made.iterdir() if path.is_dir()), []
+    for tag, system, compiler in compilers():
+        folder, built = fresh(made / tag), source / "build"
+        shutil.rmtree(built, ignore_errors=True)
+        run([tool("python"), "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, source],
+            env={**environment, "CC": str(compiler), "_PYTHON_HOST_PLATFORM": system})
+        wheel = next(folder.glob("*.whl"))
+        run([tool("auditwheel"), "repair", "--only-plat", "--plat", plain_tag(wheel, tag), "--exclude", "libhakmem.so.0", "-w", target, wheel],
+            env=environment)
+        wheels += target.glob(f"*-{tag}.whl")
     shutil.copy2(sdist, target)
-    return [next(target.glob("*.whl")), target / sdist.name]
+    return [*wheels, target / sdist.name]
 
 
 PROGRAM = """
@@ -77,18 +98,19 @@ print(json.dumps([hakmem.version(), allocated.live_bytes, hakmem.collect()]))
 
 def test(files):
     """Installs the wheel in a bare root that has no compiler and no network, and runs programs on it there."""
-    wheel = next(path for path in files if path.suffix == ".whl")
+    wheel = next(path for path in files if path.name.endswith("manylinux_2_28_x86_64.whl"))
     root = bare_root("wheel", ("python3", "python3-venv"))
     wheels = root / "wheels"
     run([tool("python"), "-m", "pip", "download", "-q", "-d", wheels, "--only-binary=:all:", wheel,
          *target_python(root)])
     inside(root, "python3 -m venv /venv; /venv/bin/pip install -q --no-index --find-links /wheels hakmem")
     found = inside(root, "/venv/bin/hakmem path").strip()
-    if not found.startswith("/venv/") or "manylinux" not in wheel.name:
+    if not found.startswith("/venv/"):
         raise Failed(f"the wheel's library is not the one that is found: {found}")
     said = inside(root, "! command -v cc gcc clang; HAKMEM_STATS=1 /venv/bin/python -m hakmem run -- perl -e 1 2>&1")
     if "hakmem" not in said:
         raise Failed(f"perl did not run on HAKMEM:\n{said}")
+    inside(root, f"LD_PRELOAD={found}:{found.replace('.so', '-region.so')} perl -e 1")
     inside(root, "test -s /venv/share/man/man1/hakmem.1")
     (root / "program.py").write_text(PROGRAM, encoding="utf-8")
     value = json.loads(inside(root, "/venv/bin/hakmem run --python -- /venv/bin/python /program.py").splitlines()[-1])

@@ -182,6 +182,13 @@ struct hak_share {
     struct hak_share_table table; /* of a thread's heap */
 };
 
+/* Of two at once the lower peak may stay: only people read it. */
+hak_inline void hak__account_note(struct hak_account *account, size_t used)
+{
+    if (used > hak_load(&account->peak, HAK_RELAXED))
+        hak_store(&account->peak, used, HAK_RELAXED);
+}
+
 /* Counts `bytes` against the limit. False: the limit does not allow them, and nothing is counted. Relaxed: the figure guards
  * nothing. */
 hak_inline bool hak__account_take(struct hak_account *account, size_t bytes)
@@ -194,9 +201,14 @@ hak_inline bool hak__account_take(struct hak_account *account, size_t bytes)
             return false;
         }
     } while (!hak_cas_weak(&account->used, &used, used + bytes, HAK_RELAXED, HAK_RELAXED));
-    if (used + bytes > hak_load(&account->peak, HAK_RELAXED)) /* of two at once the lower may stay: only people read it */
-        hak_store(&account->peak, used + bytes, HAK_RELAXED);
+    hak__account_note(account, used + bytes);
     return true;
+}
+
+/* The same without asking: a block has become longer than was counted. */
+hak_inline void hak__account_add(struct hak_account *account, size_t bytes)
+{
+    hak__account_note(account, hak_fetch_add(&account->used, bytes, HAK_RELAXED) + bytes);
 }
 
 hak_inline void hak__account_give(struct hak_account *account, size_t bytes)

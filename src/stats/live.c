@@ -61,6 +61,7 @@
     X(freed_key, &hak__freed_key)           /* the first word of free blocks; 0: they have none */ \
     X(hardened, &hak__hardened) \
     X(sample, &hak__sample) \
+    X(sampled, &hak__sampled)               /* live blocks among these, and their bytes: 64 bits each */ \
     X(zero_size, &hak__zero_size) \
     X(owns, &hak__owns_first)               /* the first user heap */ \
     X(regions, &hak__regions)               /* the address of libhakmem-region's struct hak_regions; 0: it is not loaded */ \

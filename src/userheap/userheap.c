@@ -210,7 +210,7 @@ void *hak__uheap_huge_resize(struct hak_uheap *own, void *p, size_t n)
     if (after < taken)
         hak__account_give(&own->account, taken - after);
     else /* room to grow stays the block's, even beyond the limit */
-        hak_fetch_add(&own->account.used, after - taken, HAK_RELAXED);
+        hak__account_add(&own->account, after - taken);
     return q;
 }
 

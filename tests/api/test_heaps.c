@@ -252,6 +252,21 @@ static int allocate_meanwhile(void *block, size_t size, void *argument)
     return count_block(block, size, argument);
 }
 
+static void grown_blocks_raise_the_peak(void **state)
+{
+    struct hak_heap_figures now;
+    (void)state;
+    hak_heap_t *heap = hak_heap_new(NULL);
+    void *p = hak_heap_malloc(heap, 3 << 20);
+    for (size_t n = 4 << 20; n < 40 << 20; n += 1 << 20) {
+        p = hak_heap_realloc(heap, p, n);
+        expect_eq(hak_heap_stats(heap, &now, sizeof now), 0);
+        expect_op(now.peak_bytes, >=, now.used_bytes);
+        expect_op(now.used_bytes, >=, n);
+    }
+    hak_heap_destroy(heap);
+}
+
 static void visitors_may_allocate(void **state)
 {
     static unsigned char *blocks[BLOCKS];
@@ -670,6 +685,7 @@ int main(void)
         cmocka_unit_test(merged_blocks_live_on),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(visits_see_every_block),
+        cmocka_unit_test(grown_blocks_raise_the_peak),
         cmocka_unit_test(visitors_may_allocate),
         cmocka_unit_test(statistics_have_rows),
         cmocka_unit_test(a_handle_is_small),

@@ -13,6 +13,7 @@ import re
 import sys
 
 import typer
+from typer.models import CommandInfo
 
 from hakmem_lab import __version__
 from hakmem_lab.children import shutdown
@@ -40,6 +41,7 @@ COMMANDS = {
     "tune": "Search for settings that improve a program, and decide.",
     "history": "Draw results over commits, and mark the commits that changed them.",
     "report": "Make one HTML page of a set of results: verdicts first, then charts and sortable tables.",
+    "fleet": "Plan an experiment on many machines, and judge it by what Prometheus knows of them.",
     "path": "Print the path of libhakmem.so.",
     "translate": "Translate variables of jemalloc, mimalloc, tcmalloc or glibc into HAKMEM's options.",
 }
@@ -109,11 +111,20 @@ def build_app(asked: str | None = None) -> typer.Typer:
     for name, about in COMMANDS.items():
         if name == asked:
             importlib.import_module(f"hakmem_lab.commands.{name}").register(app)
-            for command in app.registered_commands:
+            for command in [*app.registered_commands, *_of_groups(app)]:
                 command.help = in_lines(command.help or "")
         elif asked is None:
             app.command(name, help=about)(summary)
     return app
+
+
+def _of_groups(app: typer.Typer) -> list[CommandInfo]:
+    return [
+        each
+        for group in app.registered_groups
+        if group.typer_instance
+        for each in group.typer_instance.registered_commands
+    ]
 
 
 def asked_for(arguments: list[str]) -> str | None:
