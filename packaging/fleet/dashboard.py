@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Prints dashboard.json, by Grafana's own typed library (grafana-foundation-sdk): dashboard.py > dashboard.json"""
-from grafana_foundation_sdk.builders import common
+from typing import Any
+
+from grafana_foundation_sdk.builders import common, prometheus, timeseries
 from grafana_foundation_sdk.builders import dashboard as boards
-from grafana_foundation_sdk.builders import prometheus, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import StackingMode
 from grafana_foundation_sdk.models.dashboard import DataSourceRef
@@ -20,7 +21,8 @@ def panel(title, unit, queries, about, stacked=False):
     for query, legend in queries:
         made = made.with_target(prometheus.Dataquery().expr(query).legend_format(legend))
     if stacked:
-        made = made.stacking(common.StackingConfig().mode(StackingMode.NORMAL)).fill_opacity(30)
+        mode: Any = StackingMode.NORMAL
+        made = made.stacking(common.StackingConfig().mode(mode)).fill_opacity(30)
     return made
 
 
