@@ -38,8 +38,9 @@ function(hakmem_add_beside target shared)
 endfunction()
 file(GLOB hakmem_interposed CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/interpose/*.c")
 hakmem_add_beside(hakmem_interposed 1 ${hakmem_interposed})
-hakmem_add_beside(hakmem_shared_only 1 "${PROJECT_SOURCE_DIR}/src/entry/cxx_linked.c")
-hakmem_add_beside(hakmem_archive_only 0 "${PROJECT_SOURCE_DIR}/src/entry/cxx_linked.c")
+set(hakmem_differing "${PROJECT_SOURCE_DIR}/src/entry/cxx_linked.c" "${PROJECT_SOURCE_DIR}/src/os/keys.c")
+hakmem_add_beside(hakmem_shared_only 1 ${hakmem_differing})
+hakmem_add_beside(hakmem_archive_only 0 ${hakmem_differing})
 
 # The order of sections is GNU ld's own with two moved (layout.ld). Other linkers lay files out otherwise: theirs stays as it is.
 separate_arguments(hakmem_linker_flags UNIX_COMMAND "${CMAKE_SHARED_LINKER_FLAGS}")

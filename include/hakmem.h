@@ -6,7 +6,8 @@
  * All sizes are bytes. Every result is a multiple of 16 and stays valid until hak_free frees it (or free, when the library
  * replaces malloc). Functions that return memory return NULL with errno = ENOMEM when there is none; nothing is lost then.
  * Misuse (a pointer that is not the start of a block, a second free) ends in one line on stderr and abort() inside the call; a
- * second free by another thread at the latest when the block is collected. docs/security.md has the exact promises. */
+ * second free by another thread at the latest when the block is collected. docs/security.md has the exact promises. With
+ * HAKMEM_MISUSE=report the call reports it and does nothing else: functions that return memory return NULL with errno = EINVAL. */
 #ifndef HAKMEM_H
 #define HAKMEM_H
 
@@ -87,6 +88,14 @@ void hak_stats_print(int fd);
  * in between; never inside itself. Freed memory counts until it is unmapped, as hak_collect does. NULL: no callback. A call in
  * another thread may still run when this function returns. */
 void hak_set_pressure_callback(void (*callback)(size_t mapped, size_t limit, void *argument), void *argument);
+
+/* With HAKMEM_MISUSE=report misuse does not end the program, and a callback gets the reports instead of stderr or the file. `report` has
+ * several lines, as they would be printed; `block` is the pointer that `function` was called with; `kind` is one of those below. The
+ * callback runs in the misusing thread, perhaps inside the allocator: like a signal handler it must not allocate, free, or wait for a
+ * thread that does. It is called once per place in the program. NULL: none. */
+enum hak_misuse_kinds { HAK_MISUSE_OF_POINTER, HAK_MISUSE_OF_FREED, HAK_MISUSE_OF_SIZE, HAK_MISUSE_OF_MEMORY };
+typedef void hak_misuse_function(const char *report, int kind, const char *function, const void *block, void *argument);
+void hak_set_misuse_callback(hak_misuse_function *callback, void *argument);
 
 /* The system's limits for the process at the time of the call; UINT64_MAX: no limit, or unknown. The library itself reads
  * them once, when 32 MiB are mapped for blocks, and derives the defaults of dirty_limit and process_budget from the least. */

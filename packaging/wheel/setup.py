@@ -18,7 +18,8 @@ except ImportError:
     from wheel.bdist_wheel import bdist_wheel
 
 SOURCE = Path(__file__).resolve().parent / "source"
-UNITS = [("src/unity.c", ""), ("src/unity_rare.c", "rare"), ("src/entry/cxx_linked.c", "beside")]
+UNITS = [("src/unity.c", ""), ("src/unity_rare.c", "rare"), ("src/entry/cxx_linked.c", "beside"),
+         ("src/os/keys.c", "beside")]
 
 
 def flags():
@@ -37,39 +38,50 @@ def compiles(compiler, flag):
     return done.returncode == 0
 
 
+def links(compiler, *flags):
+    done = subprocess.run([*compiler, "-shared", "-o", os.devnull, *flags, "-x", "c", "-"], input=b"", capture_output=True, check=False)
+    return done.returncode == 0
+
+
 def is_gnu_ld(compiler):
     said = subprocess.run([*compiler, "-Wl,--version"], capture_output=True, text=True, check=False).stdout
     return "GNU ld" in said
 
 
-def build_library(target, scratch, version):
-    """Compiles and links libhakmem.so."""
+def build_libraries(target, scratch, version):
+    """Compiles and links libhakmem.so, and libhakmem-region.so against it, in a folder."""
     compiler, found = shlex.split(os.environ.get("CC", "cc")), flags()
     scratch.mkdir(parents=True, exist_ok=True)
     common = [f"-D{name}" for name in [*found["define"], "HAK_OVERRIDE=1", f'HAK_VERSION_STRING="{version}"']]
     common += [f"-I{SOURCE / 'src'}", f"-I{SOURCE / 'include'}", *found["compile"]]
     common += [flag for flag in found["known"] if compiles(compiler, flag)]
     common += [f"-ffile-prefix-map={SOURCE}=.", *shlex.split(os.environ.get("CFLAGS", ""))]
-    beside = [(f"src/interpose/{path.name}", "beside") for path in sorted((SOURCE / "src" / "interpose").glob("*.c"))]
-    objects = []
-    for name, kind in UNITS + beside:
-        objects.append(str(scratch / (name.replace("/", "_") + ".o")))
+
+    def compiled(name, kind):
+        made = str(scratch / (name.replace("/", "_") + ".o"))
         extra = [*(["-DHAK_SHARED=1"] if kind == "beside" else []), *found.get(kind, [])]
-        subprocess.run([*compiler, *common, *extra, "-c", str(SOURCE / name), "-o", objects[-1]], check=True)
+        subprocess.run([*compiler, *common, *extra, "-c", str(SOURCE / name), "-o", made], check=True)
+        return made
+
+    def link(name, symbols, *rest):
+        how = [flag for flag in found["link"] if links(compiler, flag)]
+        subprocess.run([*compiler, "-shared", "-o", str(target / f"{name}.so"), f"-Wl,-soname,{name}.so.0", *how,
+                        f"-Wl,--version-script,{SOURCE / 'cmake' / symbols}", *rest, "-pthread", "-ldl"], check=True)
+
+    beside = [(f"src/interpose/{path.name}", "beside") for path in sorted((SOURCE / "src" / "interpose").glob("*.c"))]
     layout = [f"-Wl,-T,{SOURCE / 'cmake' / 'layout.ld'}"] if is_gnu_ld(compiler) else []
-    symbols = [f"-Wl,--version-script,{SOURCE / 'cmake' / 'symbols.map'}"]
-    subprocess.run([*compiler, "-shared", "-o", str(target), *objects, "-Wl,-soname,libhakmem.so.0",
-                    *found["link"], *symbols, *layout, "-pthread", "-ldl"], check=True)
+    link("libhakmem", "symbols.map", *(compiled(*unit) for unit in UNITS + beside), *layout)
+    link("libhakmem-region", "region.map", compiled("src/unity_region.c", "region"), str(target / "libhakmem.so"))
 
 
 class BuildLibrary(build_py):
-    """The Python files, then the library beside them; an editable install keeps the one of the build tree."""
+    """The Python files, then the libraries beside them; an editable install keeps those of the build tree."""
 
     def run(self):
         super().run()
         if not self.editable_mode:
-            target = Path(self.build_lib) / "hakmem" / "libhakmem.so"
-            build_library(target, Path(self.build_lib).parent / "hakmem-objects", self.distribution.get_version())
+            build_libraries(Path(self.build_lib) / "hakmem", Path(self.build_lib).parent / "hakmem-objects",
+                            self.distribution.get_version())
 
 
 class ForAnyPython(bdist_wheel):

@@ -33,6 +33,7 @@ enum hak_lock_rank {
     HAK_RANK_SHARE, /* a share's heap */
     HAK_RANK_FOREIGN, /* the heap of another thread or of none: several at once, in any order, since their holders wait for no other */
     HAK_RANK_ARENA, /* growth and runs of SuperSlabs */
+    HAK_RANK_REPORT, /* the text of a report of misuse */
     HAK_RANK_CALLBACK, /* the callback of the soft limit, while it is read or changed */
     HAK_RANKS,
 };

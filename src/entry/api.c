@@ -5,6 +5,7 @@
 #include "arena/limit.h"
 #include "base/limits.h"
 #include "diag/options.h"
+#include "diag/report.h"
 #include "guard/check.h"
 #include "hakmem.h"
 #include "hakmem_stats.h"
@@ -17,7 +18,11 @@
 #include "upkeep/step.h"
 #include "userheap/userheap.h"
 
-static hak_noinline size_t usable_slow(const void *p) { return p == NULL ? 0 : hak__usable(p, "malloc_usable_size"); }
+static hak_noinline size_t usable_slow(const void *p)
+{
+    size_t usable = p == NULL ? 0 : hak__usable(p, "malloc_usable_size");
+    return usable == HAK_NO_BLOCK ? 0 : usable;
+}
 
 hak_export size_t hak_usable_size(const void *p)
 {

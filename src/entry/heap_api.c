@@ -68,7 +68,8 @@ hak_export int hak_heap_merge_into_default(hak_heap_t *own)
         return 0;
     if (hak__regions_of(own) != NULL)
         return ENOTSUP;
-    hak__uheap_expect(own, "hak_heap_merge_into_default");
+    if (!hak__uheap_expect(own, "hak_heap_merge_into_default"))
+        return EINVAL;
     struct hak_heap *mine = hak__request_heap();
     if (mine != NULL && hak__profile_ever())
         hak__profile_join(mine); /* it may get samples that stay in place */
@@ -168,15 +169,16 @@ hak_export void *hak_heap_aligned_alloc(hak_heap_t *own, size_t align, size_t n)
     return hak__uheap_request(own, align, n, &zero, "hak_heap_aligned_alloc");
 }
 
-/* Another heap's block is the program's mistake, and so is a pointer to none. */
-static void expect_block_of(const hak_heap_t *own, const void *p, const char *function)
+/* Another heap's block is the program's mistake, and so is a pointer to none: reports it and returns false. */
+static bool expect_block_of(const hak_heap_t *own, const void *p, const char *function)
 {
     if (hak_likely(hak__heap_of_block(p) == own))
-        return;
-    if (own == NULL)
-        hak__fatal("%s(): %p is not a block of malloc's", function, p);
-    hak__uheap_expect(own, function);
-    hak__fatal("%s(): %p is not a block of heap %p", function, p, (const void *)own);
+        return true;
+    if (own == NULL || hak__uheap_expect(own, function))
+        hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_INVALID, .function = function, .p = p },
+                    own == NULL ? "%s(): %p is not a block of malloc's" : "%s(): %p is not a block of heap %p", function, p,
+                    (const void *)own);
+    return false;
 }
 
 hak_export void *hak_heap_realloc(hak_heap_t *own, void *p, size_t n)
@@ -186,8 +188,7 @@ hak_export void *hak_heap_realloc(hak_heap_t *own, void *p, size_t n)
     const struct hak_regions *regions = hak__regions_of(own);
     if (regions != NULL)
         return regions->realloc(hak__region_handle(own), p, n, "hak_heap_realloc");
-    expect_block_of(own, p, "hak_heap_realloc");
-    return hak_realloc(p, n); /* keeps it in its heap */
+    return expect_block_of(own, p, "hak_heap_realloc") ? hak_realloc(p, n) : hak__fail(EINVAL); /* keeps it in its heap */
 }
 
 hak_export void hak_heap_free(hak_heap_t *own, void *p)
@@ -199,8 +200,8 @@ hak_export void hak_heap_free(hak_heap_t *own, void *p)
         regions->free(hak__region_handle(own), p, "hak_heap_free");
         return;
     }
-    expect_block_of(own, p, "hak_heap_free");
-    hak_free(p);
+    if (expect_block_of(own, p, "hak_heap_free"))
+        hak_free(p);
 }
 
 hak_export hak_heap_t *hak_heap_of(const void *p)
@@ -219,8 +220,7 @@ hak_export void hak_heap_set_limit(hak_heap_t *own, size_t limit)
         hak__option_put(HAK_OPTION_limit, limit);
     } else if (regions != NULL) {
         regions->set_limit(hak__region_handle(own), limit, "hak_heap_set_limit");
-    } else {
-        hak__uheap_expect(own, "hak_heap_set_limit");
+    } else if (hak__uheap_expect(own, "hak_heap_set_limit")) {
         hak_store(&own->account.limit, limit == 0 ? SIZE_MAX : limit, HAK_RELAXED);
     }
 }
@@ -229,8 +229,8 @@ hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_figures *out, siz
 {
     struct hak_heap_figures stats;
     const struct hak_regions *regions = hak__regions_of(own);
-    if (own != NULL && regions == NULL)
-        hak__uheap_expect(own, "hak_heap_stats");
+    if (own != NULL && regions == NULL && !hak__uheap_expect(own, "hak_heap_stats"))
+        return EINVAL;
     if (out == NULL || size < offsetof(struct hak_heap_figures, limit))
         return EINVAL;
     if (regions != NULL)
@@ -251,8 +251,7 @@ hak_export int hak_heap_visit(hak_heap_t *own, hak_heap_visitor *visit, void *ar
         return ENOTSUP;
     if (regions != NULL)
         return regions->visit(hak__region_handle(own), visit, argument);
-    hak__uheap_expect(own, "hak_heap_visit");
-    return hak__uheap_visit(own, visit, argument);
+    return hak__uheap_expect(own, "hak_heap_visit") ? hak__uheap_visit(own, visit, argument) : EINVAL;
 }
 
 hak_export hak_heap_t *hak_heap_next(hak_heap_t *heap)

@@ -44,6 +44,7 @@ __attribute__((constructor(101))) void hak__library_loaded(void)
     hak__guarded_begin();
     if (hak__hardened.on || hak__guarded_wanted())
         hak__trace_begin(hak__hardened.on);
+    hak__canary_begin();
     hak__os_thread_init(&hak__thread_word);
     hak__profile_begin();
     hak__near_begin(hak__blackbox_begin() ? hak__blackbox_seen : NULL);

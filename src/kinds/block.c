@@ -22,7 +22,7 @@ static hak_cold bool freed_before(uint32_t class, const void *p, bool keys_lost)
     return keys_lost && suspicious && hak__cache_has_purged(class, p);
 }
 
-void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed)
+bool hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed)
 {
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
     const struct hak_class *class = hak__owner_sizes(word);
@@ -32,22 +32,25 @@ void hak__check_block(const void *p, uint32_t word, const char *function, const 
     if (!hak__begins_below(limit, slab, class, p)) {
         uint32_t index;
         bool start = hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK;
-        if (!start || !keys_lost)
+        if (!start || !keys_lost) {
             hak__misuse_invalid(function, p, start ? "this block was never allocated" : "not the start of a block");
+            return false;
+        }
     }
     if (!freed_before((uint32_t)(class - hak__classes), p, keys_lost))
-        return;
+        return true;
     if (why_freed != NULL)
         hak__misuse_invalid(function, p, why_freed);
-    hak__misuse_double_free(function, p, class->size);
+    else
+        hak__misuse_double_free(function, p, class->size);
+    return false;
 }
 
 size_t hak__block_usable(const void *p, const char *function)
 {
     uint32_t word = hak__owner_of(p);
     hak_assert(!hak__hardened_at(hak__slab_of(p)), "hardened blocks have a table of their own");
-    hak__check_block(p, word, function, "this block is free");
-    return hak__owner_sizes(word)->size;
+    return hak__check_block(p, word, function, "this block is free") ? hak__owner_sizes(word)->size : HAK_NO_BLOCK;
 }
 
 bool hak__block_live(const void *p)

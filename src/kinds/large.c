@@ -30,6 +30,7 @@ const struct hak_kind hak__kind_large = {
     .check_size = hak__block_check_size,
     .resize = large_resize,
     .lift = hak__block_lift,
+    .live = hak__block_live,
     .describe = hak__block_describe,
     .around = hak__block_start,
 };

@@ -88,13 +88,16 @@ static hak_noinline void free_remote(struct hak_heap *heap, uint32_t word, void 
     hak__upkeep_poll(heap);
 }
 
-/* Frees a block that neither this thread's bin nor its outbox took. */
+/* Frees a block that neither this thread's bin nor its outbox took. Where misuse is survived, that is every one (cache/outbox.c), and
+ * it is marked at once: the mark stops a second free, by any thread, before the owner can hand the block out again. */
 static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap)
 {
     int saved = errno;
     uint64_t started = hak__latency_begin();
     hak_assert(hak__names_span(word) && !hak__owner_is_own(word), "a block of another thread's span");
     hak__fork_check();
+    if (hak_unlikely(hak__misuse_is_survived()) && !hak__mark_claims(p) && !hak__check_block(p, word, "free", NULL))
+        return;
     heap = hak__heap_current(); /* a forked child may have abandoned its heap */
     if (hak_unlikely(hak__profile_ever()))
         hak__profile_forget(p);
@@ -136,9 +139,9 @@ static hak_noinline void give_inherited(void *p, uint32_t word, struct hak_heap 
     bool same = hak__owner_of(p) == word && hak__span_index(span, p, &index) == HAK_SPAN_OK && index < span->frontier;
     /* acquire: pairs with the release of the thread that freed it, in the parent. Its bit is not collected yet. */
     bool again = same && (hak_load(&span->remote[index / 64], HAK_ACQUIRE) >> index % 64 & 1) != 0;
-    if (hak_unlikely(again))
+    if (hak_unlikely(again)) {
         hak__misuse_double_free("free", p, hak__classes[span->class].size);
-    if (hak_likely(same)) {
+    } else if (hak_likely(same)) {
         if (hak_unlikely(hak__profile_ever()))
             hak__profile_forget(p);
         if (hak_unlikely((owner->mode & HAK_MODE_EXACT) != 0))
@@ -264,14 +267,13 @@ void hak__free_outside(void *p)
 
 /* --- suspicious blocks --------------------------------------------------------------------------------------------------------- */
 
-/* The heap's state decides, and misuse ends the program. If the program has revoked access to the pages for good, nothing is
+/* The heap's state decides. If the program has revoked access to the pages for good, nothing is
  * left to do. */
 hak_noinline void hak__free_block(void *p, uint32_t word, const char *function)
 {
     hak_assert(hak__names_span(word) && !hak__owner_is_own(word), "a block of a thread's span");
     bool usable = hak__shield_lift(p);
-    hak__check_block(p, word, function, NULL);
-    if (!usable)
+    if (!hak__check_block(p, word, function, NULL) || !usable)
         return;
     struct hak_heap *heap = hak__heap_current();
     struct hak_class_offset offset = hak__owner_offset(word);
@@ -293,6 +295,7 @@ const struct hak_kind hak__kind_plain = {
     .usable = hak__block_usable,
     .check_size = hak__block_check_size,
     .lift = hak__block_lift,
+    .live = hak__block_live,
     .describe = hak__block_describe,
     .around = hak__block_start,
 };

@@ -7,6 +7,7 @@
 
 #include "arena/runs.h"
 #include "base/forked.h"
+#include "diag/report.h"
 #include "base/syscall.h"
 #include "guard/check.h"
 #include "harden/mode.h"
@@ -45,6 +46,7 @@ static bool fork_repair(void)
         return true;
     hak__lock_fork_child(held_while_starting);
     hak__arena_fork_child();
+    hak__report_fork_child();
     hak__upkeep_fork_child();
     if (hak__heap_last_id() != 0)
         hak__check_fork_child();

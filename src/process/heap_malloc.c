@@ -108,7 +108,8 @@ void *hak__uheap_alloc_huge(struct hak_uheap *own, size_t n, size_t align, bool 
     uint64_t refused;
     void *block;
     unsigned tries = 0;
-    hak__uheap_expect(own, function);
+    if (!hak__uheap_expect(own, function))
+        return hak__fail(EINVAL);
     do {
         mine = hak__request_heap();
         refused = hak_load(&own->account.refused, HAK_RELAXED);
@@ -145,8 +146,9 @@ static void *request_plain(struct hak_uheap *own, size_t align, size_t n, uint32
 void *hak__uheap_request(struct hak_uheap *own, size_t align, size_t n, bool *zero, const char *function)
 {
     uint32_t class = HAK_CLASSES;
-    hak__uheap_expect(own, function);
     *zero = false;
+    if (!hak__uheap_expect(own, function))
+        return hak__fail(EINVAL);
     if (n > PTRDIFF_MAX || align > PTRDIFF_MAX)
         return hak__no_memory();
     if (align > HAK_ALIGN)

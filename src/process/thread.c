@@ -17,6 +17,7 @@
 #include "harden/mode.h"
 #include "harden/quarantine.h"
 #include "heap/heap.h"
+#include "os/os.h"
 #include "upkeep/background.h"
 #include "upkeep/polling.h"
 #include "upkeep/step.h"
@@ -168,8 +169,10 @@ static bool is_first_thread(void) { return hak__syscall(SYS_gettid) == hak__sysc
 /* Called by the library's constructor, or by an earlier thread, which shows that the C library is ready. */
 static bool make_key(void)
 {
+    if (!hak__os_keys())
+        return false;
     hak__lock_acquire(&exit_heap_mutex);
-    if (!key_exists() && pthread_key_create(&key, thread_ends) == 0)
+    if (!key_exists() && hak__os_key_create(&key, thread_ends) == 0)
         hak_store(&key_made, true, HAK_RELEASE);
     hak__lock_release(&exit_heap_mutex);
     return key_exists();
@@ -210,7 +213,7 @@ struct hak_heap *hak__thread_attach(void)
     }
     hak__uheap_inherit(heap);
     if (!early || (!first && make_key())) /* may allocate, so the heap is current by now */
-        pthread_setspecific(key, heap);
+        hak__os_key_set(key, heap);
     return heap;
 }
 
@@ -243,7 +246,7 @@ static void thread_ends(void *value)
     if (heap != hak__heap_current())
         return;
     heap->ending = !heap->ending;
-    if (heap->ending && pthread_setspecific(key, heap) == 0)
+    if (heap->ending && hak__os_key_set(key, heap) == 0)
         return;
     if (!hak__heap_lock(heap)) { /* this is a forked child that abandoned the heap */
         use_exited_sentinel();
@@ -263,7 +266,7 @@ void hak__thread_init(void)
     bool now = early_heap != NULL || hak__option(HAK_OPTION_sample_guards) != 0;
     struct hak_heap *heap = now ? hak__thread_attach() : hak__heap_current();
     if (make_key() && heap != NULL && (heap->mode & HAK_MODE_SENTINEL) == 0)
-        pthread_setspecific(key, heap);
+        hak__os_key_set(key, heap);
 }
 
 /* Retires the first heap, whose blocks are not hardened: they can still be freed. */

@@ -49,6 +49,7 @@
     X(os_calls, hak__os_calls) \
     X(os_failures, &hak__os_failures) \
     X(lock_waits, &hak__lock_wait_count) \
+    X(misuse, &hak__misuse_counts) \
     X(latencies, hak__latencies)            /* of malloc, of free */ \
     X(option_words, hak__option_words)      /* 64 bits each: origin << origin_shift | value */ \
     X(option_rows, hak__option_rows) \

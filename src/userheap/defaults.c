@@ -8,9 +8,10 @@
 
 _Atomic(struct hak_uheap *) hak__uheap_inherited;
 
-static void standard_count(struct hak_uheap *own, const char *function)
+static bool standard_count(struct hak_uheap *own, const char *function)
 {
-    hak__uheap_expect(own, function);
+    if (!hak__uheap_expect(own, function))
+        return false;
     hak__lock_acquire(&own->lock);
     bool alive = hak__uheap_is_alive(own);
     if (alive)
@@ -18,6 +19,7 @@ static void standard_count(struct hak_uheap *own, const char *function)
     hak__lock_release(&own->lock);
     if (!alive)
         hak__uheap_misuse(own, function);
+    return alive;
 }
 
 struct hak_uheap *hak__uheap_set_standard(struct hak_heap *mine, struct hak_uheap *own, const char *function)
@@ -25,8 +27,8 @@ struct hak_uheap *hak__uheap_set_standard(struct hak_heap *mine, struct hak_uhea
     struct hak_uheap *former = mine->share.standard;
     if (own == former)
         return former;
-    if (own != NULL)
-        standard_count(own, function);
+    if (own != NULL && !standard_count(own, function))
+        return former;
     mine->share.standard = own;
     if ((own == NULL) != (former == NULL))
         hak__cache_redirect(mine, own != NULL);
@@ -37,8 +39,8 @@ struct hak_uheap *hak__uheap_set_standard(struct hak_heap *mine, struct hak_uhea
 
 struct hak_uheap *hak__uheap_set_inherited(struct hak_uheap *own, const char *function)
 {
-    if (own != NULL)
-        standard_count(own, function);
+    if (own != NULL && !standard_count(own, function))
+        return hak_load(&hak__uheap_inherited, HAK_RELAXED);
     struct hak_uheap *former = hak_exchange(&hak__uheap_inherited, own, HAK_ACQ_REL);
     if (former != NULL)
         hak_fetch_sub(&former->standards, 1, HAK_RELAXED);

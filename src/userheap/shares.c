@@ -273,13 +273,15 @@ static void share_unpark(struct hak_heap *share)
 
 struct hak_heap *hak__uheap_attach(struct hak_heap *mine, struct hak_uheap *own, const char *function)
 {
-    hak__uheap_expect(own, function);
+    if (!hak__uheap_expect(own, function))
+        return NULL;
     struct hak_heap *share = share_take_out(mine, own);
     if (share == NULL) {
         hak__lock_acquire(&own->lock);
         if (!hak__uheap_is_alive(own)) {
             hak__lock_release(&own->lock);
             hak__uheap_misuse(own, function);
+            return NULL;
         }
         share = share_obtain(mine, own);
         if (share != NULL)
@@ -296,7 +298,8 @@ struct hak_heap *hak__uheap_attach(struct hak_heap *mine, struct hak_uheap *own,
 
 struct hak_heap *hak__uheap_borrow(struct hak_uheap *own, const char *function)
 {
-    hak__uheap_expect(own, function);
+    if (!hak__uheap_expect(own, function))
+        return NULL;
     hak__lock_acquire(&own->lock);
     struct hak_heap *share = hak__uheap_is_alive(own) ? share_obtain(NULL, own) : NULL;
     if (share == NULL)

@@ -94,30 +94,34 @@ bool hak__uheap_ask(hak_heap_pressure *callback, struct hak_uheap *heap, size_t 
 
 void hak__uheap_misuse(const struct hak_uheap *own, const char *function)
 {
-    if (hak_load(&own->magic, HAK_RELAXED) == HAK_OWN_GONE)
-        hak__fatal("%s(): heap %p has been destroyed", function, (const void *)own);
-    if (hak_load(&own->magic, HAK_RELAXED) == HAK_OWN_IN_REGION)
-        hak__fatal("%s(): heap %p is one in a region", function, (const void *)own);
-    if (hak__uheap_is_alive(own))
-        hak__fatal("%s(): heap %p is in no region", function, (const void *)own);
-    hak__fatal("%s(): %p is not a heap", function, (const void *)own);
+    uint64_t magic = hak_load(&own->magic, HAK_RELAXED);
+    hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_INVALID, .function = function, .p = own },
+                magic == HAK_OWN_GONE        ? "%s(): heap %p has been destroyed"
+                : magic == HAK_OWN_IN_REGION ? "%s(): heap %p is one in a region"
+                : magic == HAK_OWN_ALIVE     ? "%s(): heap %p is in no region"
+                                             : "%s(): %p is not a heap",
+                function, (const void *)own);
 }
 
-void hak__uheap_expect(const struct hak_uheap *own, const char *function)
+bool hak__uheap_expect(const struct hak_uheap *own, const char *function)
 {
-    if (hak_unlikely(!hak__uheap_is_alive(own)))
+    bool alive = hak__uheap_is_alive(own);
+    if (hak_unlikely(!alive))
         hak__uheap_misuse(own, function);
+    return alive;
 }
 
-/* Takes the heap's lock; the heap cannot end while it is held. */
-static void own_lock(struct hak_uheap *own, const char *function)
+/* Takes the heap's lock; the heap cannot end while it is held. False: it is none, which has been reported. */
+static bool own_lock(struct hak_uheap *own, const char *function)
 {
-    hak__uheap_expect(own, function);
+    if (!hak__uheap_expect(own, function))
+        return false;
     hak__lock_acquire(&own->lock);
     if (hak_likely(hak__uheap_is_alive(own)))
-        return;
+        return true;
     hak__lock_release(&own->lock);
     hak__uheap_misuse(own, function);
+    return false;
 }
 
 /* --- huge blocks --------------------------------------------------------------------------------------------------------- */
@@ -240,9 +244,14 @@ static void end_shares(struct hak_uheap *own, enum hak_share_end end)
 
 void hak__uheap_destroy(struct hak_uheap *own, const char *function)
 {
-    own_lock(own, function);
-    if (hak_load(&own->standards, HAK_RELAXED) != 0)
-        hak__fatal("%s(): heap %p is still the default of a thread", function, (void *)own);
+    if (!own_lock(own, function))
+        return;
+    if (hak_load(&own->standards, HAK_RELAXED) != 0) {
+        hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_INVALID, .function = function, .p = own },
+                    "%s(): heap %p is still the default of a thread", function, (void *)own);
+        hak__lock_release(&own->lock);
+        return;
+    }
     /* No thread attaches from here on. release: pairs with hak__uheap_is_alive. */
     hak_store(&own->magic, HAK_OWN_GONE, HAK_RELEASE);
     hak__samples_end(&own->samples, true, function);
@@ -258,7 +267,8 @@ void hak__uheap_destroy(struct hak_uheap *own, const char *function)
 
 void hak__uheap_reset(struct hak_uheap *own, const char *function)
 {
-    own_lock(own, function);
+    if (!own_lock(own, function))
+        return;
     hak__samples_end(&own->samples, false, function);
     end_shares(own, HAK_SHARE_EMPTIED);
     hak__uheap_huge_end_all(own, false);
@@ -267,7 +277,8 @@ void hak__uheap_reset(struct hak_uheap *own, const char *function)
 
 void hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *function)
 {
-    own_lock(own, function);
+    if (!own_lock(own, function))
+        return;
     hak__samples_merge(&own->samples);
     struct hak_heap **link = &own->shares, *share;
     while ((share = *link) != NULL) {

@@ -56,9 +56,9 @@ struct hak_uheap {
 /* A heap without blocks or shares; NULL: the system refuses. The library has started. */
 struct hak_uheap *hak__uheap_new(const struct hak_heap_options *options);
 
-/* Ends the program unless the handle is a live heap's. */
-void hak__uheap_expect(const struct hak_uheap *own, const char *function);
-hak_for_region hak_noreturn hak_cold void hak__uheap_misuse(const struct hak_uheap *own, const char *function);
+/* Reports the handle and returns false unless it is a live heap's. Functions below that are given a dead one do nothing further. */
+bool hak__uheap_expect(const struct hak_uheap *own, const char *function);
+hak_for_region hak_cold void hak__uheap_misuse(const struct hak_uheap *own, const char *function);
 hak_inline bool hak__uheap_is_alive(const struct hak_uheap *own) { return hak_load(&own->magic, HAK_ACQUIRE) == HAK_OWN_ALIVE; }
 
 /* Ends the heap and all its blocks. */

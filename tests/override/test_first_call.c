@@ -36,7 +36,11 @@ static void call_usable_size(void) { expect(malloc_usable_size(NULL) == 0); }
 static void call_trim(void) { expect(malloc_trim(0) == 0 || malloc_trim(0) == 0); }
 #if defined(__GLIBC__)
 static void call_mallopt(void) { expect(mallopt(M_MMAP_THRESHOLD, 1) == 1); }
+#if __GLIBC_PREREQ(2, 33)
 static void call_mallinfo(void) { expect(mallinfo2().hblks == 0); }
+#else
+static void call_mallinfo(void) { expect(mallinfo().hblks == 0); }
+#endif
 #endif
 
 static void free_static(void) { free(a_static_variable); }

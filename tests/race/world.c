@@ -216,6 +216,8 @@ bool hak__quarantine_flush(struct hak_heap *heap, const char *function)
 
 /* --- reports ------------------------------------------------------------------------------------------------------------- */
 
+void (*hak__misuse_survive)(const struct hak_mistake *mistake, const char *line);   /* misuse ends the program */
+
 __attribute__((weak)) void world_double_free(void) {}
 
 void hak__misuse_double_free(const char *function, const void *p, size_t size)

@@ -30,9 +30,9 @@ static void found_for_an_object(void **state)
 {
     (void)state;
     void *open_file = dlsym(RTLD_DEFAULT, "fopen");
-    expect(hak__loaded_for((const void *)(uintptr_t)found_for_an_object, "fopen") == open_file);   /* its library's */
-    expect(hak__loaded_for(open_file, "fopen") == open_file);                                      /* its own */
-    expect(hak__loaded_for(&open_file, "fopen") == open_file);                                     /* anybody's */
+    expect(hak__loaded_for((const void *)(uintptr_t)found_for_an_object, "fopen") == open_file); /* its library's */
+    expect(hak__loaded_for(open_file, "fopen") == open_file); /* its own */
+    expect(hak__loaded_for(&open_file, "fopen") == open_file); /* anybody's */
     expect(hak__loaded_for(NULL, "fopen") == open_file);
 }
 
@@ -40,12 +40,12 @@ static void order(void **state)
 {
     (void)state;
     const void *here = (const void *)(uintptr_t)order, *library = dlsym(RTLD_DEFAULT, "labs");
-    int local = 0;   /* labs: sanitizers put nothing before it */
+    int local = 0; /* labs: sanitizers put nothing before it */
     expect(hak__loaded_before(here, library));
     expect(!hak__loaded_before(library, here));
     expect(hak__loaded_before(library, library));
     expect(hak__loaded_before(here, &local));
-    expect(!hak__loaded_before(&local, &local));   /* in none */
+    expect(!hak__loaded_before(&local, &local)); /* in none */
 }
 
 static void missing(void **state)
@@ -76,11 +76,28 @@ static void modules_by_address(void **state)
     munmap(memory, 4096);
 }
 
+/* On a C library without the search the same holds for what was there at the start; a name is found behind the asking module alone. */
+static void without_the_search(void **state)
+{
+    struct hak_module program, library;
+    int (*search)(void *, struct unwind_object *) = hak__loaded_search;
+    uintptr_t libc_at = (uintptr_t)dlsym(RTLD_DEFAULT, "labs"), main_at = (uintptr_t)without_the_search;
+    (void)state;
+    hak__loaded_search = NULL;
+    hak__loaded_know();
+    expect(hak__loaded_at(main_at, &program) && hak__loaded_at(libc_at, &library) && library.start != program.start);
+    expect(hak__loaded_after((void *)main_at, "labs") == (void *)libc_at);
+    expect(hak__loaded_after((void *)main_at, "no_such_function") == NULL);
+    expect(hak__loaded_after((void *)libc_at, "labs") == NULL && hak__loaded_after(&search, "labs") == NULL);
+    hak__loaded_search = search;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(found_as_by_dlsym), cmocka_unit_test(found_for_an_object), cmocka_unit_test(missing),
         cmocka_unit_test(order), cmocka_unit_test(modules_by_address),
+        cmocka_unit_test(without_the_search),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

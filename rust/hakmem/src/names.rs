@@ -30,6 +30,9 @@ pub const CHECK: Setting<u64> = Setting::new("check\0");
 /// Hardened mode: find overflows and writes after free in every block, and reuse addresses late and in random order. Costs time and memory. 1: all parts; or a list of canary, zero, random, guards, regions and zero_size, joined by commas (in HAKMEM_CONF by +).
 pub const HARDEN: Setting<Word> = Setting::new("harden\0");
 
+/// What a misuse does, such as a second free. abort: end the program; report: report it once per place in the program, do nothing else, and go on; report:FILE appends the reports to a file, in whose name %p is the process id.
+pub const MISUSE: Setting<Word> = Setting::new("misuse\0");
+
 /// Most bytes mapped for blocks; a request that would exceed them fails with ENOMEM. 0: no limit.
 pub const LIMIT: Setting<Bytes> = Setting::new("limit\0");
 

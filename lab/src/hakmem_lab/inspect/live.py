@@ -203,6 +203,7 @@ class Allocator(ABC):
             "background": ["0", "1", "auto"],
             "thp": ["auto", "always", "never"],
             "harden": ["0", "1"],
+            "misuse": ["abort", "report"],
             "profile": ["0", "1", "ready", "auto", "leaks"],
         }.get(kind, [])
         return words[value] or None if value < len(words) else None
