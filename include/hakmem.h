@@ -121,6 +121,17 @@ void hak_profile_stop(void);
  * file is left then. */
 int hak_profile_dump(const char *path);
 
+/* What the calling thread works for, a tenant, a task, a query: its samples carry its labels from then on. hak_label_set sets one,
+ * or removes it (value NULL), and returns all former ones, by which hak_label_switch ends a scope: it sets all labels at once, also
+ * those of another thread or task (NULL: none), and returns the former ones. What these functions return stays valid for ever. A
+ * new thread has no labels. Keys count up to 63 bytes, values up to 255; there are 16 keys, 4,096 values of each and about 65,000
+ * combinations; beyond that a value is "(other)". The key "heap" is the library's: the name of the user heap. Costs nothing but
+ * these calls themselves. Not for signal handlers. */
+typedef struct hak_labels hak_labels_t;
+const hak_labels_t *hak_label_set(const char *key, const char *value);
+const hak_labels_t *hak_label_switch(const hak_labels_t *labels);
+const hak_labels_t *hak_label_get(void);
+
 /* --- user heaps ------------------------------------------------------------------------------------------------- */
 
 /* A heap that the program makes, that any thread may use, and that can end with all its blocks at once: docs/heaps.md. hak_free and

@@ -31,6 +31,7 @@
 #include "trace/unwind.c"
 #include "trace/frames.c"
 #include "trace/trace.c"
+#include "sample/labels.c"
 #include "sample/record.c"
 #include "sample/store.c"
 #include "sample/guarded.c"

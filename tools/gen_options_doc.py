@@ -40,8 +40,8 @@ PROGRAM = """\
 KINDS = {"COUNT": "number", "BYTES": "bytes", "TIME": "time", "FLAG": "0 or 1",
          "STATS": "0, 1, `exact`, `json:FILE`, `prom:FILE` or `text:FILE`", "PRESET": "a name", "BACKGROUND": "0, 1 or `auto`",
          "THP": "`auto`, `always` or `never`", "HARDEN": "0, 1 or parts",
-         "PROFILE": "0, 1, `ready`, `auto` or `leaks`", "EVERY": "time or bytes",
-         "MISUSE": "`abort`, `report` or `report:FILE`", "FOLDER": "0 or a path"}
+         "PROFILE": "0, 1, `ready`, `auto` or `leaks`", "EVERY": "time or bytes", "FOLDER": "0 or a path",
+         "MISUSE": "`abort`, `report` or `report:FILE`"}
 NAMED = {"PRESET": "adaptive", "BACKGROUND": "auto", "THP": "auto", "PROFILE": "0", "MISUSE": "abort"}   # the defaults of options whose values are names
 TAKES_EFFECT = {"AT_START": "at start", "NEW_THREADS": "for new threads", "AT_ONCE": "at once"}
 

@@ -1,5 +1,5 @@
-"""The wheel `hakmem`, which is the library and the starter and needs nothing; the sdist from which a C compiler makes it; and the wheel
-`hakmem-lab`, which needs the first and other libraries."""
+"""The wheels `hakmem`, which are the library and the starter for each system and need nothing; the sdist from which a C compiler makes
+them; and the wheel `hakmem-lab`, which needs one of the first and other libraries."""
 import json
 import re
 import shutil
@@ -64,26 +64,46 @@ def manual():
     return run([lab, "-m", "hakmem_lab.man"])
 
 
-def plain_tag(wheel):
-    """The oldest system that auditwheel finds the library to run on; that libhakmem-region needs libhakmem beside it does not count."""
-    shown = run([tool("auditwheel"), "show", wheel])
-    found = re.search(r'platform tag(?: to|:)\s*"(manylinux_\w+)"', " ".join(shown.split()))
-    if found is None:
-        raise Failed(f"auditwheel finds no honest tag for {wheel.name}:\n{shown}")
-    return found.group(1)
+def plain_tag(wheel, wanted):
+    """Holds the libraries in a wheel against what auditwheel knows of the oldest systems with this tag."""
+    shown = " ".join(run([tool("auditwheel"), "show", wheel]).split())
+    found = [(int(low), int(high)) for low, high in re.findall(r'"m\w+linux_(\d+)_(\d+)_\w+"', shown)]
+    asked = re.search(r"linux_(\d+)_(\d+)_", wanted)
+    if not found or min(found) > tuple(map(int, asked.groups())):
+        raise Failed(f"auditwheel finds {wheel.name} not to be {wanted}:\n{shown}")
+    return wanted
+
+
+def compilers():
+    """(tag, platform, C compiler): this machine's, the cross compiler where it is installed, and zig's for musl."""
+    yield "manylinux_2_28_x86_64", "linux-x86_64", "gcc"
+    if shutil.which("aarch64-linux-gnu-gcc"):
+        yield "manylinux_2_28_aarch64", "linux-aarch64", "aarch64-linux-gnu-gcc"
+    for machine in ("x86_64", "aarch64"):
+        run([sys.executable, "-B", ROOT / "tools" / "cross.py", f"{machine}-linux-musl"])
+        yield f"musllinux_1_2_{machine}", f"linux-{machine}", ROOT / "out" / "cross" / f"{machine}-linux-musl" / "cc"
 
 
 def build(target):
-    """The wheels and the sdist in a folder; the wheel of `hakmem` is built from the sdist."""
+    """A wheel for each system, the sdist from which they are built, and the lab's wheel, in a folder."""
     made = fresh(OUT / "wheel-built")
     environment = {**clock(), "PATH": f"{tool('python').parent}:{clock()['PATH']}"}
-    run([tool("python"), "-m", "build", "--no-isolation", "--outdir", made, stage_source()], env=environment)
-    sdist, wheel = next(made.glob("*.tar.gz")), next(made.glob("*.whl"))
-    run([tool("auditwheel"), "repair", "--only-plat", "--plat", plain_tag(wheel), "-w", target,
-         "--exclude", "libhakmem.so.0", wheel], env=environment)
+    run([tool("python"), "-m", "build", "--no-isolation", "--sdist", "--outdir", made, stage_source()], env=environment)
+    sdist = next(made.glob("*.tar.gz"))
+    run(["tar", "-C", made, "-xf", sdist])
+    source, wheels = next(path for path in made.iterdir() if path.is_dir()), []
+    for tag, system, compiler in compilers():
+        folder, built = fresh(made / tag), source / "build"
+        shutil.rmtree(built, ignore_errors=True)
+        run([tool("python"), "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, source],
+            env={**environment, "CC": str(compiler), "_PYTHON_HOST_PLATFORM": system})
+        wheel = next(folder.glob("*.whl"))
+        run([tool("auditwheel"), "repair", "--only-plat", "--plat", plain_tag(wheel, tag), "--exclude", "libhakmem.so.0", "-w", target, wheel],
+            env=environment)
+        wheels += target.glob(f"*-{tag}.whl")
     shutil.copy2(sdist, target)
     run([tool("python"), "-m", "build", "--no-isolation", "--wheel", "--outdir", target, stage_lab()], env=environment)
-    return [next(target.glob("hakmem-*.whl")), next(target.glob("hakmem_lab-*.whl")), target / sdist.name]
+    return [*wheels, next(target.glob("hakmem_lab-*.whl")), target / sdist.name]
 
 
 PROGRAM = """
@@ -100,20 +120,22 @@ print(json.dumps([hakmem.version(), allocated.live_bytes, hakmem.collect()]))
 def test(files):
     """Installs the wheels in a bare root that has no compiler and no network, first without the lab, and runs programs on them
     there."""
-    wheel, lab = (path for path in files if path.suffix == ".whl")
+    wheel = next(path for path in files if path.name.endswith("manylinux_2_28_x86_64.whl"))
+    lab = next(path for path in files if path.name.startswith("hakmem_lab-"))
     root = bare_root("wheel", ("python3", "python3-venv"))
     wheels = root / "wheels"
     run([tool("python"), "-m", "pip", "download", "-q", "-d", wheels, "--only-binary=:all:", "--find-links", wheel.parent, wheel, lab,
          *target_python(root)])
     inside(root, "python3 -m venv /venv; /venv/bin/pip install -q --no-index --no-deps --find-links /wheels hakmem")
     said = inside(root, "! command -v cc gcc clang; /venv/bin/hakmem run --require -o stats=1 perl -e 1 2>&1")
-    if "statistics of process" not in said or "manylinux" not in wheel.name:
+    if "statistics of process" not in said:
         raise Failed(f"perl did not run on HAKMEM:\n{said}")
     inside(root, "/venv/bin/hakmem options limit | grep ENOMEM; /venv/bin/hakmem doctor")
     inside(root, "/venv/bin/pip install -q --no-index --find-links /wheels hakmem-lab")
     found = inside(root, "/venv/bin/hakmem path").strip()
     if not found.startswith("/venv/"):
         raise Failed(f"the wheel's library is not the one that is found: {found}")
+    inside(root, f"LD_PRELOAD={found}:{found.replace('.so', '-region.so')} perl -e 1")
     inside(root, "/venv/bin/hakmem options limit | grep ENOMEM; test -s /venv/share/man/man1/hakmem.1")
     (root / "program.py").write_text(PROGRAM, encoding="utf-8")
     value = json.loads(inside(root, "/venv/bin/hakmem run --python -- /venv/bin/python /program.py").splitlines()[-1])

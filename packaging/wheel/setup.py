@@ -3,7 +3,6 @@
 The files of the source stand beside this one in source/ (tools/package_wheel.py lays them there)."""
 
 import os
-import platform
 import shlex
 import subprocess
 import sysconfig
@@ -78,7 +77,7 @@ def build_libraries(target, scratch, version):
 def build_starter(target, version):
     """Compiles the starter (cmake/HakmemStarter.cmake): without a C library where it needs none."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    bare = platform.machine() in ("x86_64", "aarch64", "riscv64")
+    bare = sysconfig.get_platform().endswith(("x86_64", "aarch64", "riscv64"))
     flags = ["-Os", "-std=gnu17", "-D_GNU_SOURCE", "-DNDEBUG", f'-DHAK_VERSION_STRING="{version}"', '-DHAK_MULTIARCH=""',
              "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections", f"-ffile-prefix-map={SOURCE}=."]
     if bare:

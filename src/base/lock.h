@@ -54,6 +54,7 @@ struct hak_thread_notes {
     uint32_t lock_number; /* see hak__lock_me; 0: none yet */
     uint16_t frees_without_heap; /* before it has one (thread.c) */
     bool in_callback; /* the callback of a user heap at its limit is running (userheap/userheap.c) */
+    const struct hak_labels *labels; /* of its samples (sample/labels.h) */
 };
 extern __thread struct hak_thread_notes hak__thread_notes __attribute__((tls_model("initial-exec")));
 

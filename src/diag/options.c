@@ -289,8 +289,8 @@ static hak_cold bool option_parse(const struct hak_option_row *row, struct text 
 
 static const char value_kinds[][40] = {
     [HAK_COUNT] = "a number", [HAK_BYTES] = "a size in bytes (or with K, M, G)", [HAK_TIME] = "a time in ms (or with s)",
-    [HAK_PERCENT] = "a percentage", [HAK_FOLDER] = "a path short enough,", [HAK_FLAG] = "0 or 1,",
-    [HAK_STATS] = "exact, json/prom/text:FILE or a number",
+    [HAK_PERCENT] = "a percentage",
+    [HAK_FOLDER] = "a path short enough,", [HAK_FLAG] = "0 or 1,", [HAK_STATS] = "exact, json/prom/text:FILE or a number",
 };
 
 static hak_cold void copy_text(char *to, size_t size, struct text text)

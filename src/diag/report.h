@@ -33,11 +33,11 @@ hak_cold int hak__report_open(const char *path, int more);
 /* One line on stderr with the prefix; the newline is added. */
 hak_cold void hak__warn(const char *format, ...);
 
-/* The i-th of the last reports, of which i = 3 is the latest, as the black box keeps them; empty: there have been fewer. */
-hak_cold void hak__report_line(unsigned i, char *to, size_t size);
-
 /* The same, then abort(). For what the program cannot survive. */
 hak_for_region hak_noreturn hak_cold void hak__fatal(const char *format, ...);
+
+/* The i-th of the last reports, of which i = 3 is the latest, as the black box keeps them; empty: there have been fewer. */
+hak_cold void hak__report_line(unsigned i, char *to, size_t size);
 
 /* --- misuse ---------------------------------------------------------------------------------------------------------------------
  *

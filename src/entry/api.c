@@ -14,6 +14,7 @@
 #include "process/request.h"
 #include "process/start.h"
 #include "profile/profile.h"
+#include "sample/labels.h"
 #include "stats/stats.h"
 #include "upkeep/step.h"
 #include "userheap/userheap.h"
@@ -86,6 +87,24 @@ hak_export int hak_stats_ledger(struct hak_stats *out, size_t size) { return giv
 hak_export int hak_profile_start(size_t interval) { return hak__start() ? hak__profile_start(interval) : ENOMEM; }
 hak_export void hak_profile_stop(void) { hak__profile_stop(); }
 hak_export int hak_profile_dump(const char *path) { return hak__profile_dump(path, 'm'); }
+
+/* A thread that cannot have labels keeps those it has, none. */
+hak_export const hak_labels_t *hak_label_set(const char *key, const char *value)
+{
+    const hak_labels_t *former = hak__thread_notes.labels;
+    if (hak__start())
+        hak__thread_notes.labels = hak__labels_with(former, key, value);
+    return former;
+}
+
+hak_export const hak_labels_t *hak_label_switch(const hak_labels_t *labels)
+{
+    const hak_labels_t *former = hak__thread_notes.labels;
+    hak__thread_notes.labels = labels;
+    return former;
+}
+
+hak_export const hak_labels_t *hak_label_get(void) { return hak__thread_notes.labels; }
 
 _Static_assert(HAK_OPTION_IN_BYTES == HAK_EVERY_BYTES, "the public bit is the one of the options");
 hak_export int hak_option_set(const char *name, const char *value) { return hak__option_set(name, value); }

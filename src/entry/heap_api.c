@@ -122,6 +122,19 @@ static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
     return hak__uheap_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");
 }
 
+/* From another share that the thread has. */
+static hak_noinline void *heap_malloc_turn(hak_heap_t *own, size_t n)
+{
+    struct hak_heap *mine = hak__heap_current(), *share = NULL;
+    if (hak_likely(own != NULL && (mine->mode & HAK_MODE_SENTINEL) == 0 && n <= HAK_MID_MAX))
+        share = hak__share_find(mine, own);
+    if (hak_unlikely(share == NULL))
+        return heap_malloc_slow(own, n);
+    hak__share_choose(mine, share);
+    void *block = hak__pop_from(share, n <= HAK_TINY_MAX ? hak__bin_of_tiny(n) : hak__bin_of_mid(n));
+    return hak_likely(block != NULL) ? block : heap_malloc_slow(own, n);
+}
+
 /* malloc's fast path, but from the bins of the share that the thread used last, if it is this heap's. */
 hak_export hak_fast_path void *hak_heap_malloc(hak_heap_t *own, size_t n)
 {
@@ -129,7 +142,7 @@ hak_export hak_fast_path void *hak_heap_malloc(hak_heap_t *own, size_t n)
     struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
     struct hak_class_offset offset;
     if (hak_unlikely(hak_read_mostly(&share->own) != own))
-        return heap_malloc_slow(own, n);
+        return heap_malloc_turn(own, n);
     if (hak_likely(n <= HAK_TINY_MAX))
         offset = hak__bin_of_tiny(n);
     else if (hak_likely(n <= HAK_MID_MAX))

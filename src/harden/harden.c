@@ -83,15 +83,20 @@ size_t hak__harden_size(const void *p, uint32_t word, const char *function, cons
     return n;
 }
 
+/* A seal proves it, and without canaries a last word that is no mark, nor the zero of a returned page; else the heap is asked. */
 bool hak__harden_is_live(const void *p, uint32_t class)
 {
+    uint32_t index;
     size_t n;
-    if (hak__hardened_is_closed(p, class) || !hak__harden_is_block(p, class))
+    if (!hak__begins_below(hak__hardened.bound[class], &hak__window.map[hak__slab_of(p)], &hak__classes[class], p)
+        || hak__hardened_is_closed(p, class))
         return false;
-    if (hak__hardened.canary && hak__is_sealed(p, class, &n))
+    const hak_key *mark = hak__hardened_mark(p, class);
+    if (!hak__shield_covers(mark)
+        && (hak__hardened.canary ? hak__is_sealed(p, class, &n) : *mark != 0 && !hak__hardened_is_mark(*mark)))
         return true;
-    uint64_t first = *hak__hard_word(p, 0);
-    return first != hak__hardened.never_key && !hak__cache_has_freed(NULL, class, p);
+    const struct hak_span *span = hak__span_at(hak__slab_of(p));
+    return hak__span_index(span, p, &index) == HAK_SPAN_OK && index < span->frontier && !hak__cache_has_freed(NULL, class, p);
 }
 
 size_t hak__harden_asked(const void *p, uint32_t class, size_t otherwise)

@@ -172,11 +172,30 @@ hak_inline bool free_post(struct hak_heap *heap, size_t slab, void *p)
 /* Asks the kind what the block is, because its span's heap, its word or its content is unusual. */
 static hak_noinline void free_by_kind(void *p, uint32_t word) { hak__kind_of(p, word)->free(p, word, "free"); }
 
-static hak_noinline void free_share_full(void *p, size_t class_offset, struct hak_heap *heap)
+static hak_noinline void free_share_full(void *p, size_t class_offset, const struct hak_heap *share)
 {
-    const struct hak_heap *share = (const struct hak_heap *)((char *)heap + heap->to_share);
     if (!hak__uheap_free_full(p, share->tag | (uint32_t)class_offset))
         free_by_kind(p, hak__owner_of(p));
+}
+
+/* Frees a block of the share; false: it does not look like one in use. */
+hak_inline bool free_to_share(struct hak_heap *share, void *p, struct hak_class_offset offset, const struct hak_slab *slab)
+{
+    if (hak_unlikely(!hak__begins_block(slab, hak__class_at_offset(offset), p) || hak__looks_freed(p)))
+        return false;
+    hak__mark_freed(p);
+    if (hak_unlikely(!hak__cache_push(hak__bin_at(share, offset), p)))
+        free_share_full(p, offset.bytes, share);
+    return true;
+}
+
+/* Frees a block of any share of the thread; false: it is none, or does not look like a block in use. */
+static bool free_to_any_share(void *p, uint32_t word, const struct hak_heap *heap, const struct hak_slab *slab)
+{
+    if (!hak__names_span(word))
+        return false;
+    struct hak_heap *share = hak__heap_by_id(hak__owner_id(word));
+    return hak_load(&share->user, HAK_RELAXED) == heap && free_to_share(share, p, hak__owner_offset(word), slab);
 }
 
 /* Frees a block of a thread's span that is inherited, or that a thread without a heap frees. */
@@ -204,23 +223,17 @@ static hak_noinline void free_other(void *p, size_t share_diff, struct hak_heap 
     uint32_t word = (uint32_t)share_diff ^ heap->share_tag ^ heap->tag;
     if (is_of_thread(word))
         free_apart(p, word, heap, slab);
-    else
+    else if (!free_to_any_share(p, word, heap, slab))
         free_by_kind(p, word);
 }
 
-/* Frees a block of the share that the thread used last (userheap/userheap.h) like one of its own; looks any other up again. */
+/* Frees a block of the share that the thread used last (userheap/userheap.h) like one of its own. */
 static hak_noinline void free_share(void *p, size_t owner_diff, struct hak_heap *heap, const struct hak_slab *slab)
 {
     struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
     struct hak_class_offset offset = { (uint32_t)owner_diff ^ heap->share_tag };
-    if (hak_unlikely(offset.bytes >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(slab, hak__class_at_offset(offset), p)
-                     || hak__looks_freed(p))) {
+    if (hak_unlikely(offset.bytes >= HAK_CLASS_OFFSET_LIMIT || !free_to_share(share, p, offset, slab)))
         free_other(p, offset.bytes, heap, slab);
-        return;
-    }
-    hak__mark_freed(p);
-    if (hak_unlikely(!hak__cache_push(hak__bin_at(share, offset), p)))
-        free_share_full(p, offset.bytes, heap);
 }
 
 /* Whether the slab has a class and this process's generation; owner_diff is its word ^ the heap's tag. Only 0 and the words of

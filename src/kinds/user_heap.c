@@ -31,7 +31,7 @@ static void share_give(struct hak_heap *share, void *p, uint32_t word, bool mine
 static bool is_mine(const struct hak_heap *share)
 {
     const struct hak_heap *mine = hak__heap_current();
-    return (mine->mode & HAK_MODE_SENTINEL) == 0 && hak_load(&share->share.user, HAK_RELAXED) == mine;
+    return (mine->mode & HAK_MODE_SENTINEL) == 0 && hak_load(&share->user, HAK_RELAXED) == mine;
 }
 
 /* Frees a checked block. A share that a forked child abandoned never reuses the block. False: it is no longer the share's. */

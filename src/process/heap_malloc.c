@@ -73,7 +73,7 @@ static hak_cold bool own_relieve(struct hak_uheap *own, struct hak_heap *mine, u
     }
     if (tries == 0) {
         if (mine != NULL)
-            hak__uheap_leave(mine);
+            hak__uheap_leave_one(mine, own);
         hak__uheap_squeeze(own);
         return true;
     }

@@ -214,6 +214,7 @@ struct hak_heap *hak__thread_attach(void)
     hak__uheap_inherit(heap);
     if (!early || (!first && make_key())) /* may allocate, so the heap is current by now */
         hak__os_key_set(key, heap);
+    hak__background_consider(); /* what other threads have freed may wait, and this one may take no slow path for long */
     return heap;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "cache/cache.h"
 #include "diag/report.h"
 #include "huge/huge.h"
 
@@ -53,6 +54,7 @@ static void set_options(struct hak_uheap *own, const struct hak_heap_options *op
     hak_store(&own->huge_bytes, 0, HAK_RELAXED);
     hak_store(&own->huge_count, 0, HAK_RELAXED);
     hak__samples_open(&own->samples, &own->account);
+    own->samples.name = own->name;
 }
 
 uint64_t hak__uheap_serial(void) { return hak_fetch_add(&owns_made, 1, HAK_RELAXED) + 1; }
@@ -208,7 +210,7 @@ void *hak__uheap_huge_resize(struct hak_uheap *own, void *p, size_t n)
     if (after < taken)
         hak__account_give(&own->account, taken - after);
     else /* room to grow stays the block's, even beyond the limit */
-        hak_fetch_add(&own->account.used, after - taken, HAK_RELAXED);
+        hak__account_add(&own->account, after - taken);
     return q;
 }
 
@@ -227,18 +229,21 @@ void hak__uheap_huge_end_all(struct hak_uheap *own, bool keep)
 /* --- ends ---------------------------------------------------------------------------------------------------------------- */
 
 /* Skips shares that a forked child found half changed. A destroyed share belongs to its thread once it is marked so, and may
- * join another heap at once: it is not read afterwards. */
+ * join another heap at once: if it is another thread's, it is not read afterwards. */
 static void end_shares(struct hak_uheap *own, enum hak_share_end end)
 {
+    struct hak_heap *mine = hak__heap_current();
     for (struct hak_heap *share = own->shares, *next; share != NULL; share = next) {
         next = share->share.next;
-        bool idle = hak_load(&share->share.user, HAK_RELAXED) == NULL;
+        const struct hak_heap *user = hak_load(&share->user, HAK_RELAXED);
         if (!hak__heap_lock(share))
             continue;
         hak__share_end_blocks(share, end, own->purge == HAK_HEAP_PURGE_AT_ONCE);
         hak__heap_unlock(share);
-        if (end == HAK_SHARE_DESTROYED && idle)
+        if (end == HAK_SHARE_DESTROYED && user == NULL)
             hak__share_retire(share);
+        else if (end == HAK_SHARE_DESTROYED && user == mine)
+            hak__share_keep(mine, share, own);
     }
 }
 

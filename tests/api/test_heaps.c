@@ -251,6 +251,21 @@ static int allocate_meanwhile(void *block, size_t size, void *argument)
     return count_block(block, size, argument);
 }
 
+static void grown_blocks_raise_the_peak(void **state)
+{
+    struct hak_heap_figures now;
+    (void)state;
+    hak_heap_t *heap = hak_heap_new(NULL);
+    void *p = hak_heap_malloc(heap, 3 << 20);
+    for (size_t n = 4 << 20; n < 40 << 20; n += 1 << 20) {
+        p = hak_heap_realloc(heap, p, n);
+        expect_eq(hak_heap_stats(heap, &now, sizeof now), 0);
+        expect_op(now.peak_bytes, >=, now.used_bytes);
+        expect_op(now.used_bytes, >=, n);
+    }
+    hak_heap_destroy(heap);
+}
+
 static void visitors_may_allocate(void **state)
 {
     static unsigned char *blocks[BLOCKS];
@@ -424,6 +439,55 @@ static void many_heaps_in_turn(void **state)
     expect(hak_check_heap());
 }
 
+/* A thread finds its shares among thousands; those that it has too many of, and those of heaps that another thread ends, serve
+ * others. */
+enum { MANY = 5000 };
+static hak_heap_t *many[MANY];
+
+static void *end_every_third(void *argument)
+{
+    for (unsigned h = 0; h < MANY; h += 3)
+        hak_heap_destroy(many[h]);
+    return argument;
+}
+
+static void thousands_of_heaps(void **state)
+{
+    static void *blocks[MANY];
+    struct hak_heap_figures figures;
+    pthread_t thread;
+    (void)state;
+    for (unsigned round = 0; round < 2; round++) {
+        for (unsigned h = 0; h < MANY; h++) {
+            many[h] = new_heap(NULL, 0);
+            blocks[h] = hak_heap_malloc(many[h], 100);
+            expect(blocks[h] != NULL);
+        }
+        uint64_t threads = 0;
+        for (unsigned h = 0; h < MANY; h++) {
+            void *more = hak_heap_malloc(many[h], 100);
+            expect_ptr(hak_heap_of(more), many[h]);
+            hak_free(more);
+        }
+        for (unsigned h = 0; h < MANY; h++) {
+            expect_eq(hak_heap_stats(many[h], &figures, sizeof figures), 0);
+            expect_eq(figures.live_blocks, 1);
+            expect_eq(figures.shares, 1);
+            threads += figures.threads;
+        }
+        expect_op(threads, <=, 4096 + 8);
+        pthread_create(&thread, NULL, end_every_third, NULL);
+        pthread_join(thread, NULL);
+        for (unsigned h = 0; h < MANY; h++) {
+            if (h % 3 == 0)
+                continue;
+            hak_free(blocks[h]);
+            hak_heap_destroy(many[h]);
+        }
+    }
+    expect(hak_check_heap());
+}
+
 /* --- defaults ---------------------------------------------------------------------------------------------------------- */
 
 static void *default_here(void *argument)
@@ -577,11 +641,13 @@ int main(void)
         cmocka_unit_test(merged_blocks_live_on),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(visits_see_every_block),
+        cmocka_unit_test(grown_blocks_raise_the_peak),
         cmocka_unit_test(visitors_may_allocate),
         cmocka_unit_test(statistics_have_rows),
         cmocka_unit_test(a_handle_is_small),
         cmocka_unit_test(threads_share_a_heap),
         cmocka_unit_test(many_heaps_in_turn),
+        cmocka_unit_test(thousands_of_heaps),
         cmocka_unit_test(defaults_redirect),
         cmocka_unit_test(the_first_request_is_the_default_heaps),
         cmocka_unit_test(misuse_is_reported),

@@ -38,7 +38,7 @@
 
 __attribute__((weak)) void weak_begin(unsigned stale);
 static struct hak_uheap *own, *other;
-static void *freed, *large;   /* blocks of the share */
+static void *freed, *large; /* blocks of the share */
 static unsigned reports;
 static _Atomic bool merged;
 static bool reported_by[EXPLORE_THREADS], may_report[EXPLORE_THREADS];
@@ -50,7 +50,7 @@ static char own_memory[8][sizeof(struct hak_uheap)] __attribute__((aligned(64)))
 void *hak__meta_alloc(size_t bytes)
 {
     static unsigned used;
-    static _Atomic uint32_t words[HAK_HEAPS_MAX];   /* of ids */
+    static _Atomic uint32_t words[HAK_HEAPS_MAX]; /* of ids */
     if (bytes == sizeof words)
         return words;
     EXPLORE_EXPECT(bytes <= sizeof own_memory[0] && used < 8, "more handles than heaps");
@@ -76,7 +76,7 @@ bool hak__check_block(const void *p, uint32_t word, const char *function, const 
 }
 const char *hak__why_invalid(const void *p, uint32_t word) { return (void)p, (void)word, NULL; }
 
-_Atomic bool hak__shields;   /* the program changes no rights */
+_Atomic bool hak__shields; /* the program changes no rights */
 bool hak__shield_lift_slow(const void *p) { return p != NULL; }
 bool hak__shield_lift_range_slow(uintptr_t start, size_t bytes) { return start != 0 && bytes != 0; }
 
@@ -113,7 +113,8 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero)
 void hak__huge_free(void *p, const char *function)
 {
     (void)p, (void)function;
-    EXPLORE_EXPECT(hak_exchange(&hak__window.map[HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) == hak__owner_huge(), "a huge block is freed twice");
+    EXPLORE_EXPECT(hak_exchange(&hak__window.map[HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) == hak__owner_huge(),
+                   "a huge block is freed twice");
 }
 bool hak__huge_free_quickly(struct hak_heap *heap, void *p) { return (void)heap, (void)p, false; }
 void *hak__huge_resize(void *p, size_t n) { return (void)p, (void)n, NULL; }
@@ -125,7 +126,7 @@ OUTSIDE int *__errno_location(void)
     static int codes[EXPLORE_THREADS + 1];
     return &codes[explore_directly() ? EXPLORE_THREADS : explore_thread()];
 }
-static uint32_t heap_of_thread[EXPLORE_THREADS];   /* 0: none */
+static uint32_t heap_of_thread[EXPLORE_THREADS]; /* 0: none */
 OUTSIDE void explore_resumed(void)
 {
     uint32_t id = explore_directly() ? 0 : heap_of_thread[explore_thread()];
@@ -188,9 +189,10 @@ static void begin_owns(void)
     for (uint32_t id = 1; id <= WORLD_HEAPS; id++) {
         heap(id)->share = (struct hak_share){ 0 };
         heap(id)->own = NULL;
+        heap(id)->user = NULL;
         heap(id)->mode = 0;
         heap(id)->to_share = 0;
-        heap(id)->outbox.misses = 0;   /* each schedule begins alike */
+        heap(id)->outbox.misses = 0; /* each schedule begins alike */
         heap(id)->share_tag = 0;
     }
     heap(2)->tag = hak__owner_word(2, 0) | HAK_CLASS_OFFSET_OWN;
@@ -285,7 +287,7 @@ static void *block_of(size_t i) { return block_at(hak__slab_of(freed), (uint32_t
 
 static void with_bin(uint32_t room)
 {
-    attached();   /* blocks 0 and 1 */
+    attached(); /* blocks 0 and 1 */
     open_bin(room);
     take(2, SMALL);
     merged = false;
@@ -486,13 +488,23 @@ static void is_inherited(void)
 
 /* --- what holds at the end -------------------------------------------------------------------------------------------------- */
 
-static unsigned in_list(struct hak_heap *const *link)
+static unsigned in_chain(const struct hak_heap *share)
 {
     unsigned found = 0, steps = 0;
-    for (const struct hak_heap *share = *link; share != NULL; share = share->share.attached) {
-        EXPLORE_EXPECT(++steps <= WORLD_HEAPS, "a thread's list of shares has a cycle");
+    for (; share != NULL; share = share->share.chained) {
+        EXPLORE_EXPECT(++steps <= WORLD_HEAPS, "a thread's shares are chained in a cycle");
         found += share == heap(2);
     }
+    return found;
+}
+
+static unsigned in_table(uint32_t id)
+{
+    const struct hak_share_table *table = &heap(id)->share.table;
+    unsigned found = in_chain(table->ended), kept = found;
+    for (size_t i = 0; i < HAK_SHARE_BUCKETS && table->buckets != NULL; i++)
+        found += in_chain(table->buckets[i]);
+    EXPLORE_EXPECT(table->count == found - kept && table->ended_count == kept, "a thread does not know how many shares it has");
     return found;
 }
 
@@ -510,8 +522,8 @@ static unsigned in_heap(const struct hak_uheap *of)
 static void check_share(void)
 {
     unsigned of_heaps = in_heap(own) + in_heap(other);
-    unsigned of_threads = in_list(&heap(1)->share.attached) + in_list(&heap(3)->share.attached);
-    struct hak_heap *user = atomic_load(&heap(2)->share.user);
+    unsigned of_threads = in_table(1) + in_table(3);
+    struct hak_heap *user = atomic_load(&heap(2)->user);
     const struct hak_uheap *is_of = heap(2)->own;
     EXPLORE_EXPECT((is_of == NULL) == (of_heaps == 0) && of_heaps <= 1, "a share is in a heap that it is not of");
     EXPLORE_EXPECT(is_of == NULL || (hak__uheap_is_alive(is_of) && in_heap(is_of) == 1), "a share is of a heap that has ended");
@@ -530,7 +542,8 @@ static void check_defaults(void)
     for (unsigned i = 0; i < 2; i++) {
         unsigned of_threads = (heap(1)->share.standard == both[i]) + (heap(3)->share.standard == both[i]);
         EXPLORE_EXPECT(atomic_load(&both[i]->standards) == of_threads, "a heap does not know whose default it is");
-        EXPLORE_EXPECT(hak__uheap_is_alive(both[i]) || of_threads + (inherited == both[i]) == 0, "a default is a heap that has ended");
+        EXPLORE_EXPECT(hak__uheap_is_alive(both[i]) || of_threads + (inherited == both[i]) == 0,
+                       "a default is a heap that has ended");
     }
     for (uint32_t id = 1; id <= WORLD_HEAPS; id++)
         EXPLORE_EXPECT(((heap(id)->mode & HAK_MODE_REDIRECTED) != 0) == (heap(id)->share.standard != NULL),

@@ -56,6 +56,8 @@ FRESH_TEST(exact_sizes_and_alignments)
         for (unsigned i = 0; i < 8; i++) {
             void *p = hak_aligned_alloc(align, 100), *q = hak_aligned_alloc(align, 5 * align / 4);
             expect((uintptr_t)p % align == 0 && (uintptr_t)q % align == 0);
+            expect(hak__sample_has(p) && hak_usable_size(p) == 100);
+            expect(!hak__sample_has(q) || hak_usable_size(q) == 5 * align / 4);
             hak_free(p);
             hak_free(q);
         }
