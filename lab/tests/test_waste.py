@@ -28,6 +28,7 @@ PLANTED: dict[str, dict[str, float]] = {
     "sparse": {"sparse": 0.9 * 1280},
     "nothing": {},
     "fields": {},
+    "structs": {},
     "nodes": {},
     "children": {},
     "rounding": {},

@@ -15,8 +15,8 @@ from hakmem_lab.experiment.worth import Memory, Round, Worth
 from tests import planted
 from tests.inside import LIBRARY, clean_environment, compile_c, hakmem, running
 
-# ARGUMENTS: calls, turns of work beside each; WHAT: "calls" allocates, "beside" lets another thread make the calls while
-# this one sleeps for longer.
+# ARGUMENTS: calls, turns of work beside each; WHAT: "calls" allocates, "beside" lets another thread make the calls
+# while this one sleeps for longer.
 SOURCE = r"""
 #include <pthread.h>
 #include <stdio.h>

@@ -52,7 +52,7 @@ static hak_cold size_t judge_block(const void *p, uint32_t class, uint64_t mark,
 /* Survives an overflow: the block is sealed anew, and is never freed if this was its free. `n`: the bytes asked for, or at most. */
 static hak_cold size_t survive_overflow(const void *p, uint32_t class, size_t n, const char *function, bool freeing)
 {
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     report_overflow(p, hak__classes[class].size, function);
     const void *before = hak__quarantine_at((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, p);
     hak__seal((void *)(uintptr_t)p, class, n);

@@ -7,6 +7,7 @@ import bisect
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hakmem_lab.target import elf, process
 
 TYPE_WORDS = (0, 1, 3)  # a vtable; CPython's ob_type, and behind the header of the garbage collector
 TP_NAME = 24
-TEXT_LEAST = 4
+TEXT_LEAST = 8  # a pointer's or a small number's bytes may look like text, but have a 0 among the first eight
 COMMON = 8  # leading bytes are named that at least one block in so many has
 FILTERS = ("llvm-cxxfilt", "c++filt")
 
@@ -84,7 +85,7 @@ class Types:
             values, which, counts = np.unique(words[rest, 0], return_inverse=True, return_counts=True)
             common = (counts * COMMON >= len(words)) & (counts > 1)
             for value in np.flatnonzero(common).tolist():
-                found[rest[which == value]] = self.number(f"begins {int(values[value]):016x}")
+                found[rest[which == value]] = self.number(f"begins {leading(int(values[value]))}")
         found[found < 0] = self.number("other data")
         return found
 
@@ -130,9 +131,16 @@ class Types:
         return [name.removeprefix("vtable for ") for name in names]
 
 
+def leading(word: int) -> str:
+    """A block's first eight bytes: as text if most are, else in hexadecimal, in the order of memory."""
+    content = word.to_bytes(WORD, sys.byteorder)
+    shown = "".join(chr(each) if 32 <= each < 127 else "." for each in content)
+    return repr(shown) if shown.count(".") <= WORD // 2 else content.hex(" ")
+
+
 def text_ends(rows: Any) -> Any:
-    """The place of the 0 behind the text with which each block begins; -1 for a block that does not begin with text."""
-    other = (rows < 32) & (rows != 9) & (rows != 10) & (rows != 13)
+    """The place of the 0 behind the ASCII text with which each block begins; -1 for a block that begins otherwise."""
+    other = (rows >= 127) | ((rows < 32) & (rows != 9) & (rows != 10) & (rows != 13))
     end = other.argmax(axis=1)
     ends_there = other[np.arange(len(rows)), end] & (rows[np.arange(len(rows)), end] == 0)
     return np.where(ends_there & (end >= TEXT_LEAST), end, -1)
