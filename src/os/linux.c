@@ -344,7 +344,6 @@ int hak__os_unprotect(void *data, size_t size) { return protect_pages((uintptr_t
 
 /* --- resident and readable pages ------------------------------------------------------------------------------------- */
 
-
 bool hak__os_is_filtered(void) { return hak_load(&resident_filtered, HAK_RELAXED); }
 bool hak__os_filter_comes(bool comes) { return hak_exchange(&resident_filtered, comes, HAK_RELAXED); }
 
