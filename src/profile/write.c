@@ -99,6 +99,18 @@ static void out_maps(struct dump_out *dump_out, bool quoted)
     out_closed_modules(dump_out, quoted);
 }
 
+/* As an object of JSON. */
+static void out_labels(struct dump_out *dump_out, const struct hak_labels *labels)
+{
+    for (const char *before = "{\""; labels != NULL; labels = labels->under, before = ",\"") {
+        out_text(dump_out, before, false);
+        out_text(dump_out, hak__label_key(labels), true);
+        out_text(dump_out, "\":\"", false);
+        out_text(dump_out, hak__label_value(labels), true);
+        out_text(dump_out, labels->under == NULL ? "\"}" : "\"", false);
+    }
+}
+
 /* --- jemalloc's text -------------------------------------------------------------------------------------------------------------- */
 
 struct dump_sums {
@@ -152,6 +164,11 @@ static void write_heap_v2(struct dump_out *dump_out)
         for (uint32_t i = 0; i < site->frame_count; i++)
             out_say(dump_out, " %p", (void *)hak__profile_site_frame(site, i));
         out_say(dump_out, "\n");
+        if (site->labels != NULL) { /* a line that jemalloc's tools skip */
+            out_say(dump_out, "# labels ");
+            out_labels(dump_out, site->labels);
+            out_say(dump_out, "\n");
+        }
         say_sums(dump_out, &sums);
     }
     out_say(dump_out, "\nMAPPED_LIBRARIES:\n");
@@ -174,7 +191,12 @@ static void write_json_site(struct dump_out *dump_out, const struct hak_profile_
     out_say(dump_out, "],\"frames\":[");
     for (uint32_t i = 0; i < site->frame_count; i++)
         out_say(dump_out, i == 0 ? "%u" : ",%u", (uint64_t)hak__profile_site_frame(site, i));
-    out_say(dump_out, "]}");
+    out_say(dump_out, "]");
+    if (site->labels != NULL) {
+        out_say(dump_out, ",\"labels\":");
+        out_labels(dump_out, site->labels);
+    }
+    out_say(dump_out, "}");
 }
 
 static void write_json(struct dump_out *dump_out)
@@ -301,7 +323,7 @@ int hak__profile_dump(const char *path, char kind)
     int saved = errno, code;
     if (getauxval(AT_SECURE) != 0)
         return EPERM;
-    if (!hak__profile_ever())
+    if (hak_load(&hak__profile.started, HAK_RELAXED) == 0)
         return EINVAL;
     if (!hak__profile_claim(&dump_writing))
         return EBUSY;

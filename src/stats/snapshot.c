@@ -108,6 +108,7 @@ static void add_heaps(struct hak_stats *out)
 #define ROOT_huge_bytes &hak__huge_counts.live_bytes
 #define ROOT_huge_freed &hak__huge_counts.freed
 #define ROOT_lock_waits &hak__lock_wait_count
+#define ROOT_misuse &hak__misuse_counts
 #define ROOT_os_calls &hak__os_calls
 #define ROOT_os_failures &hak__os_failures
 #define ROOT_pool &hak__pool_counts

@@ -110,7 +110,10 @@ class Allocator(ABC):
     @property
     def is_profiled(self) -> bool:
         """Whether a heap profile is on in the process."""
-        return "profile" in self.root and self.memory.half(self.root["profile"] + self.number["profile_counts"]) != 0
+        if "profile" not in self.root:
+            return False
+        counts = self.memory.half(self.root["profile"] + self.number["profile_counts"])
+        return bool(counts & self.number.get("profile_own", 1))  # not only a tracer's
 
     @abstractmethod
     def threads(self) -> dict[int, int]:
@@ -203,7 +206,8 @@ class Allocator(ABC):
             "background": ["0", "1", "auto"],
             "thp": ["auto", "always", "never"],
             "harden": ["0", "1"],
-            "profile": ["0", "1", "ready", "leaks"],
+            "misuse": ["abort", "report"],
+            "profile": ["0", "1", "ready", "auto", "leaks"],
         }.get(kind, [])
         return words[value] or None if value < len(words) else None
 
