@@ -90,7 +90,7 @@ void hak__waiting_end(void)
 
 /* LOOKS_PER_GAP: emptied SuperSlabs compared for each gap. MAPPINGS_PER_MOVED: the share of the allowed mappings that may be moved
  * pieces (512 by default). PIECE_LEAST: below this size a call costs as much as the faults. */
-enum { LOOKS_PER_GAP = 64, MAPPINGS_PER_MOVED = 128, PIECE_LEAST = 64 << 10 };
+enum { LOOKS_PER_GAP = 64, MAPPINGS_PER_MOVED = 128, PIECE_LEAST = 16 << 10 };
 
 /* Among the newest, the SuperSlab with the fewest sufficient pages, else the one with the most; HAK_NO_SUPER if there is none. */
 static size_t find_lender(size_t bytes)

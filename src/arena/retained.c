@@ -13,9 +13,6 @@ enum { TOGETHER_MS = 50 };
 /* SuperSlabs without pages that one step unmaps, which takes a millisecond or two. */
 enum { THINNED_MOST = 2048 };
 
-/* The smallest tail; it replaces the guard behind the block. */
-enum { TAIL_LEAST = 64 << 10 };
-
 /* --- the list -------------------------------------------------------------------------------------------------------- */
 
 static void retained_link(size_t super)
@@ -188,12 +185,14 @@ void hak__retained_note(uint64_t now_ms) { retained_peak(now_ms); }
 
 static size_t retained_unused(void) { return hak__arena_state.dirty + hak__arena_state.tails; }
 
-static struct hak_retained retained_ask(uint64_t now_ms)
+/* `tail`: bytes of a taken SuperSlab that are about to become unused. */
+static struct hak_retained retained_ask(size_t tail, uint64_t now_ms)
 {
-    return hak__return_ask((struct hak_retention){ .used = retained_taken() - hak__arena_state.tails,
+    hak_assert(hak__arena_state.tails + tail <= retained_taken(), "tails are taken memory");
+    return hak__return_ask((struct hak_retention){ .used = retained_taken() - hak__arena_state.tails - tail,
                                                    .taken = retained_taken(),
                                                    .recent_peak = retained_peak(now_ms),
-                                                   .unused = retained_unused(),
+                                                   .unused = retained_unused() + tail,
                                                    .pressure = hak__limit_is_near() || hak__ahead_counts() },
                            now_ms);
 }
@@ -205,10 +204,10 @@ static size_t purge_aged(const struct hak_retained *may, uint64_t now_ms)
     return now_ms < age ? 0 : retained_purge(now_ms - age, hak__arena_state.dirty - hak_min(hak__arena_state.dirty, may->may_go));
 }
 
-/* Whether that many more unused bytes may stay. */
+/* Whether so many bytes of a taken SuperSlab may stay unused. */
 static bool retained_has_room(size_t bytes, uint64_t now_ms)
 {
-    struct hak_retained may = retained_ask(now_ms);
+    struct hak_retained may = retained_ask(bytes, now_ms);
     return may.waiting != 0 && may.delay_ms[HAK_UNUSED_SUPERS] != 0 && retained_unused() + bytes <= may.emptied;
 }
 
@@ -237,16 +236,18 @@ static void unmap_tail(size_t super)
     set_tail(super, bytes);
 }
 
-/* Keeps a tail where the block in a taken run ends, after `need` bytes of this SuperSlab. False: it is not worth it, or not
- * allowed. */
+/* Keeps a tail where the block in a taken run ends, after `need` bytes of this SuperSlab. With 0 the block does not reach into it:
+ * the caller gives it back, so that its pages stay. False: it is not worth it, or not allowed. */
 static bool tail_keep(size_t super, size_t need)
 {
     hak_assert(hak__super_is_taken(super) && hak__super_tail(super) == 0, "a tail lies behind a block, which has one");
     struct hak_super *me = &hak__supers[super];
     size_t bytes = me->mapped - hak_min(need, me->mapped);
     uint64_t now = hak__os->now_ms();
-    if (need == 0 || bytes < TAIL_LEAST || me->dirty != me->mapped || !retained_has_room(bytes, now))
+    if (bytes == 0 || me->dirty != me->mapped || !retained_has_room(bytes, now))
         return false;
+    if (need == 0)
+        return true;
     set_tail(super, bytes);
     hak_store(&me->freed_ms, now, HAK_RELAXED);
     return true;
@@ -307,6 +308,8 @@ bool hak__supers_shorten(size_t first, size_t count, size_t bytes, bool tail)
     bool gone = !stay && hak__run_trim(first, count, end);
     if (!stay && !gone)
         purge_tail(first, count, end);
+    if (hak__arena_state.dirty > 0) /* the block has what it needs of it */
+        hak__retained_due(hak__os->now_ms());
     hak__arena_unlock();
     return gone && end == bytes;
 }
@@ -319,7 +322,7 @@ void hak__retained_due(uint64_t now_ms)
     size_t slack = hak__option(HAK_OPTION_dirty_limit);
     if (hak__arena_state.dirty == 0 || (retained_unused() <= slack + slack / 4 && now_ms < hak__arena_state.look_ms))
         return;
-    struct hak_retained may = retained_ask(now_ms);
+    struct hak_retained may = retained_ask(0, now_ms);
     if (retained_unused() > may.emptied)
         hak__arena_state.returned_by_bytes += retained_purge(now_ms, may.emptied - hak_min(may.emptied, hak__arena_state.tails));
     if (hak__arena_state.dirty > 0 && now_ms >= hak__arena_state.look_ms) {
@@ -347,7 +350,7 @@ static void retained_thin(uint64_t before_ms)
 size_t hak__arena_purge(uint64_t now_ms, bool all)
 {
     hak__arena_lock();
-    struct hak_retained may = retained_ask(now_ms);
+    struct hak_retained may = retained_ask(0, now_ms);
     uint64_t age = all ? 0 : may.delay_ms[HAK_UNUSED_SUPERS], before = all ? UINT64_MAX : now_ms - hak_min(now_ms, age);
     size_t freed = 0;
     if (now_ms >= age) {

@@ -28,7 +28,8 @@ size_t hak__arena_room(size_t idle, size_t used, uint64_t now_ms);
 bool hak__supers_trim(size_t first, size_t count, size_t bytes);
 
 /* Returns the pages beyond `bytes` of a taken run of `count` SuperSlabs: unmaps them, unless the process is crowded or the system
- * refuses; with `tail`, all but a tail worth keeping. Returns whether nothing is mapped there afterwards. */
+ * refuses; with `tail`, all but the old pages that may stay: a tail, or those of a SuperSlab that the block does not reach. Returns
+ * whether nothing is mapped there afterwards. */
 bool hak__supers_shorten(size_t first, size_t count, size_t bytes, bool tail);
 
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */

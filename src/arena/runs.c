@@ -275,7 +275,8 @@ size_t hak__supers_take(size_t count, size_t align, size_t bytes, enum hak_super
         *fresh = claim_run(first, count, kind, HAK_SUPER_HUGE_TAIL);
     if (code == 0 && kind == HAK_SUPER_HUGE)
         hak__prefault_even(first, count);
-    if (hak__arena_state.dirty > 0) /* more is in use, so less unused memory may stay; not before, as the request uses some */
+    /* More is in use, so less unused memory may stay; not before, as the request uses some, and a huge block has yet to borrow. */
+    if (hak__arena_state.dirty > 0 && kind != HAK_SUPER_HUGE)
         hak__retained_due(hak__os->now_ms());
     hak__arena_unlock();
     return code == 0 ? first : HAK_NO_SUPER;

@@ -14,7 +14,7 @@ enum {
 enum { LEARNED_PART = 4, LEARNED_MS = 1000, FALL_MS = 1200000 };
 #define MIB ((size_t)1 << 20)
 
-static size_t retain_above(size_t peak, size_t taken) { return peak > taken ? peak - taken : 0; }
+static size_t retain_above(size_t peak, size_t used) { return peak > used ? peak - used : 0; }
 
 static size_t retain_times(size_t bytes, size_t times)
 {
@@ -35,7 +35,7 @@ struct hak_retained hak__retain(struct hak_retention in)
 {
     hak_assert(in.used <= in.taken || in.taken == 0, "tails are taken memory too");
     const struct hak_return_cost *cost = &in.cost;
-    size_t recent = retain_above(in.recent_peak, in.taken), most = in.pressure ? 0 : retain_times(in.slack, RECENT_TIMES);
+    size_t recent = retain_above(in.recent_peak, in.used), most = in.pressure ? 0 : retain_times(in.slack, RECENT_TIMES);
     size_t settled =
         in.slack + in.used / UNUSED_SHARE; /* an eighth more, so that a heap around the limit is not purged all the time */
     size_t paid = in.pressure ? SIZE_MAX : retain_affords(cost, HAK_RETURN_MUCH, (uint64_t)cost->purge_ns + cost->fault_ns);

@@ -33,7 +33,7 @@ static size_t room_for_guard(void) { return hak__limit_was_crowded() ? 0 : hak__
 
 static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak__supers[first].guard); }
 
-/* The `room` bytes behind the block are the last page of its run. There is no guard if that page is to stay mapped, has a tail
+/* The `room` bytes behind the block are the last page of its run. There is no guard if that page is to stay mapped, has old pages
  * instead (never in hardened mode), or cannot be unmapped. */
 static void begin_guard(size_t first, size_t bytes, size_t room)
 {

@@ -476,6 +476,7 @@ FRESH_TEST(guards_that_are_refused)
 {
     (void)argument;
     start();
+    expect_eq(hak__option_set("purge_delay", "0"), 0);   /* no pages stay in their place */
     char *p = alloc(6 * mib);
     hak__huge_free(p, "free");
     fake.refuse_unmap = true;

@@ -123,6 +123,27 @@ FRESH_TEST(several_for_one_gap)
     expect_valid();
 }
 
+/* Once the block is in use, less may stay; but what it is about to borrow does not go back before. */
+FRESH_TEST(nothing_goes_back_before_it_is_borrowed)
+{
+    enum { GROUPS = 3, EACH = 10, WANTED = 25 };
+    size_t groups[GROUPS];
+    (void)argument;
+    start();
+    expect_eq(hak__option_set("dirty_limit", "16M"), 0);
+    for (unsigned i = 0; i < GROUPS; i++) {
+        groups[i] = take(EACH * HAK_SUPER_SIZE);
+        take(HAK_SUPER_SIZE);
+    }
+    for (unsigned i = 0; i < GROUPS; i++)
+        hak__supers_give(groups[i], EACH);
+    size_t first = take(WANTED * HAK_SUPER_SIZE);
+    expect_eq(hak__arena_state.dirty, GROUPS * EACH * HAK_SUPER_SIZE);
+    expect(hak__supers_fill(first, WANTED * HAK_SUPER_SIZE));
+    expect_eq(fake.moves, WANTED);
+    expect_valid();
+}
+
 /* Of a run that has pages in its first part only the rest is filled. */
 FRESH_TEST(what_has_pages_keeps_them)
 {
@@ -143,7 +164,7 @@ FRESH_TEST(what_has_pages_keeps_them)
 
 FRESH_TEST(little_is_not_worth_a_call)
 {
-    enum { LITTLE = 32 << 10 };
+    enum { LITTLE = 8 << 10 };
     const size_t bytes[] = { LITTLE, HAK_SUPER_SIZE };
     (void)argument;
     start();
@@ -314,6 +335,7 @@ int main(void)
         cmocka_unit_test(whole_ones_go_to_whole_gaps),
         cmocka_unit_test(the_tightest_that_is_enough),
         cmocka_unit_test(several_for_one_gap),
+        cmocka_unit_test(nothing_goes_back_before_it_is_borrowed),
         cmocka_unit_test(what_has_pages_keeps_them),
         cmocka_unit_test(little_is_not_worth_a_call),
         cmocka_unit_test(there_is_a_limit_to_pieces),

@@ -124,7 +124,7 @@ FRESH_TEST(no_more_than_may_stay)
     (void)argument;
     fake_install();
     expect_eq(hak__arena_init(), 0);
-    expect_eq(hak__option_set("dirty_limit", "2M"), 0);   /* 2.5 MiB, and a third of what is in use */
+    expect_eq(hak__option_set("dirty_limit", "1M"), 0);   /* 4 MiB, of what was in use before */
     char *p[3];
     for (unsigned i = 0; i < 3; i++)
         p[i] = alloc(HAK_SUPER_SIZE - hak__page_size());
@@ -137,6 +137,47 @@ FRESH_TEST(no_more_than_may_stay)
     for (unsigned i = 0; i < 3; i++)
         release(p[i]);
     expect_eq(hak__arena_state.tails, 0);
+}
+
+/* What becomes a tail is no longer in use: it fills what its own block leaves of the recent peak. */
+FRESH_TEST(a_tail_counts_once)
+{
+    (void)argument;
+    char *before = start();
+    expect_eq(hak__option_set("dirty_limit", "512K"), 0);
+    char *p = alloc(PART);
+    expect(p == before);
+    expect_eq(hak__super_tail(super_of(p)), HAK_SUPER_SIZE - hak__page_size() - PART);
+}
+
+/* Of a page, too. */
+FRESH_TEST(a_little_tail)
+{
+    (void)argument;
+    char *before = start();
+    unsigned unmaps = fake.unmaps;
+    char *p = alloc(HAK_SUPER_SIZE - 2 * hak__page_size());
+    expect(p == before);
+    expect_eq(hak__super_tail(super_of(p)), hak__page_size());
+    expect_eq(fake.unmaps, unmaps);
+}
+
+/* The SuperSlab behind a block of whole ones would only have its guard. If it has pages, it stays free with them. */
+FRESH_TEST(pages_stay_behind_whole_superslabs)
+{
+    (void)argument;
+    fake_install();
+    expect_eq(hak__arena_init(), 0);
+    char *before = alloc(3 * HAK_SUPER_SIZE);
+    release(before);
+    unsigned unmaps = fake.unmaps;
+    char *p = alloc(2 * HAK_SUPER_SIZE);
+    expect(p == before);
+    expect_eq(hak__supers[super_of(p) + 2].dirty, HAK_SUPER_SIZE);
+    expect_eq(hak__arena_state.dirty, HAK_SUPER_SIZE);
+    expect_eq(fake.unmaps, unmaps);
+    release(p);
+    expect_eq(hak__arena_state.dirty, 3 * HAK_SUPER_SIZE);
 }
 
 FRESH_TEST(none_where_nothing_may_stay)
@@ -211,6 +252,9 @@ int main(void)
         cmocka_unit_test(a_block_grows_and_shrinks_over_its_tail),
         cmocka_unit_test(an_old_tail_goes_back),
         cmocka_unit_test(all_go_back_when_asked),
+        cmocka_unit_test(a_tail_counts_once),
+        cmocka_unit_test(a_little_tail),
+        cmocka_unit_test(pages_stay_behind_whole_superslabs),
         cmocka_unit_test(no_more_than_may_stay),
         cmocka_unit_test(none_where_nothing_may_stay),
         cmocka_unit_test(none_in_hardened_mode),
