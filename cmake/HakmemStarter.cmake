@@ -1,7 +1,7 @@
 # The starter `hakmem`: one static file without a C library on the processors whose system calls base/syscall.h makes itself, else an
 # ordinary program.
 file(GLOB hakmem_starter_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/starter/*.c")
-add_executable(hakmem_starter ${hakmem_starter_sources} "${PROJECT_SOURCE_DIR}/src/diag/report.c")
+add_executable(hakmem_starter ${hakmem_starter_sources} "${PROJECT_SOURCE_DIR}/src/diag/format.c")
 target_link_libraries(hakmem_starter PRIVATE hakmem_source)
 set_target_properties(hakmem_starter PROPERTIES OUTPUT_NAME hakmem INTERPROCEDURAL_OPTIMIZATION OFF
   RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")   # Ninja would take a file of this name beside the library for that

@@ -276,6 +276,10 @@ extern const char *hak_conf;
 /* The version, e.g. "0.1.0". */
 const char *hak_version(void);
 
+/* "HAKMEM " and the version, for tools that ask a process or a file which allocator serves it: dlsym, nm or a debugger finds it
+ * (examples/which_allocator.c). */
+extern const char hakmem_allocator_version[];
+
 #ifdef __cplusplus
 }
 #endif

@@ -13,6 +13,7 @@
 #include "os/thread.c"
 #include "size/size.c"
 #include "diag/emitter.c"
+#include "diag/format.c"
 #include "diag/latency.c"
 #include "diag/options.c"
 #include "diag/report.c"

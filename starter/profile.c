@@ -107,7 +107,7 @@ static bool copy_file(const char *from, const char *to)
 {
     struct view file;
     long out = hak__syscall(SYS_openat, AT_FDCWD, to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    bool done = out >= 0 && map_file(from, &file) && hak__write_all((int)out, file.start, file.size) == 0;
+    bool done = out >= 0 && map_file(from, &file) && write_all((int)out, file.start, file.size) == 0;
     if (out >= 0)
         hak__syscall(SYS_close, out);
     return done;

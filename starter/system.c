@@ -112,10 +112,22 @@ static char out_text[OUT_SIZE];
 static size_t out_used;
 static int out_error;
 
+int write_all(int fd, const char *text, size_t length)
+{
+    while (length > 0) {
+        long n = hak__syscall(SYS_write, fd, text, length);
+        if (n <= 0 && n != -EINTR)
+            return n == 0 ? EIO : (int)-n;
+        text += n > 0 ? n : 0;
+        length -= n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
 int flush(void)
 {
     if (out_error == 0 && out_used != 0)
-        out_error = hak__write_all(1, out_text, out_used);
+        out_error = write_all(1, out_text, out_used);
     out_used = 0;
     return out_error;
 }
@@ -140,7 +152,7 @@ int complain(const char *format, ...)
     length += hak__format_list(line + length, sizeof line - length - 1, format, arguments);
     va_end(arguments);
     line[length++] = '\n';
-    hak__write_all(2, line, length);
+    write_all(2, line, length);
     return STATUS_FAILED;
 }
 

@@ -27,6 +27,9 @@ const char *variable(const char *name);
 void say(const char *format, ...);
 int flush(void);
 
+/* The whole text to a descriptor; 0 or an errno code. */
+int write_all(int fd, const char *text, size_t length);
+
 /* One line on standard error; returns STATUS_FAILED. */
 int complain(const char *format, ...);
 

@@ -33,7 +33,7 @@ static struct {
     void (*_Atomic function)(size_t mapped);
 } watchers[HAK_WATCHERS];
 static _Atomic size_t group_room = SIZE_MAX;
-static _Atomic bool followed, grouped, near_now;
+static _Atomic bool limit_followed, grouped, near_now;
 static _Atomic uint64_t pressed_used, pressed_limit; /* of the callback; 0: those of the soft limit */
 static _Atomic bool system_asked;
 static struct hak_lock callback_lock = HAK_LOCK_INIT(HAK_RANK_CALLBACK);
@@ -155,9 +155,9 @@ void hak__limit_follow(uint64_t allowed, size_t room, bool near)
 {
     uint64_t part = near ? allowed / NEAR_PART : allowed;
     bool bound = allowed != HAK_OS_UNLIMITED;
-    if (!bound && !hak_load(&followed, HAK_RELAXED))
+    if (!bound && !hak_load(&limit_followed, HAK_RELAXED))
         return;
-    hak_store(&followed, true, HAK_RELAXED);
+    hak_store(&limit_followed, true, HAK_RELAXED);
     hak_store(&near_now, near, HAK_RELAXED);
     hak_store(&group_room, room, HAK_RELAXED);
     hak__option_suggest(HAK_OPTION_dirty_limit, hak_min(part / DIRTY_PART, hak__option_rows[HAK_OPTION_dirty_limit].value));

@@ -37,7 +37,8 @@ static hak_cold size_t report_freed(const void *p, uint32_t class, const char *f
 }
 
 /* Reports p and returns HAK_NO_BLOCK if it is no block in use, given that it bears no seal or, without canaries, may be free; else n. */
-static hak_cold size_t judge_block(const void *p, uint32_t class, uint64_t mark, const char *function, const char *why_freed, size_t n)
+static hak_cold size_t judge_block(const void *p, uint32_t class, uint64_t mark, const char *function, const char *why_freed,
+                                   size_t n)
 {
     uint32_t index;
     const struct hak_span *span = hak__span_at(hak__slab_of(p));

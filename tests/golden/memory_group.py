@@ -22,6 +22,10 @@ class Group:
         (self.folder / "cgroup.procs").write_text(str(os.getpid()))
 
     @property
+    def used(self):
+        return int((self.folder / ("memory.current" if self.version == 2 else "memory.usage_in_bytes")).read_text())
+
+    @property
     def kills(self):
         text = (self.folder / ("memory.events" if self.version == 2 else "memory.oom_control")).read_text()
         return int(dict(line.split() for line in text.splitlines())["oom_kill"])

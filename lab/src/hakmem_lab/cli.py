@@ -32,6 +32,7 @@ COMMANDS = {
     "watch": "Watch a running process: moved blocks per class, hit rates, resident memory over time.",
     "profile": "Profile the heap of a program or of a running process, or show an earlier profile.",
     "leaks": "Run a program and report at its end the lost blocks: in use, but with no pointer to them.",
+    "postmortem": "Say what held the memory of a process that is gone, from the black box that it kept in a folder.",
     "serve": "Serve a running process's figures to Prometheus, as OpenMetrics over HTTP.",
     "doctor": "Check whether HAKMEM works here, and with which settings: one finding per line.",
     "ab": "Compare two configurations of one program and decide.",
@@ -179,6 +180,6 @@ def carry_out() -> int:
         extra = extras.of(error.name)
         if extra is None:
             raise
-        complain(f"this needs {error.name}, which is not installed", f"pip install 'hakmem[{extra}]' installs it.")
+        complain(f"this needs {error.name}, which is not installed", f"pip install 'hakmem-lab[{extra}]' installs it.")
         return errors.ERROR
     return 0
