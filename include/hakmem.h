@@ -190,11 +190,25 @@ void hak_heap_free(hak_heap_t *heap, void *p);
 /* The heap that has a live block starting at p, which may be any address; NULL: malloc has it, or there is none. */
 hak_heap_t *hak_heap_of(const void *p);
 
+/* Has `cleanup` called with its argument when the heap is next reset or destroyed, before its blocks end: each once, the latest first.
+ * It may use the heap and malloc, and add cleanups, which are called too. Takes a block of 24 bytes of the heap. 0, ENOMEM, or EINVAL: no
+ * function, NULL as the heap, or a heap in a region. The second forgets the latest one with this function and argument: 0, ENOENT or
+ * EINVAL. */
+int hak_heap_at_end(hak_heap_t *heap, void (*cleanup)(void *argument), void *argument);
+int hak_heap_at_end_cancel(hak_heap_t *heap, void (*cleanup)(void *argument), void *argument);
+
+/* The heap's new name. 0 or EINVAL: NULL, or a heap in a region. */
+int hak_heap_set_name(hak_heap_t *heap, const char *name);
+
+/* A pointer of the program's, NULL at first; the first returns the former one. malloc and heaps in regions have none. */
+void *hak_heap_set_data(hak_heap_t *heap, void *data);
+void *hak_heap_data(hak_heap_t *heap);
+
 /* 0: none. NULL: the option limit. */
 void hak_heap_set_limit(hak_heap_t *heap, size_t limit);
 
 struct hak_heap_figures {
-    const char *name;           /* valid until the heap ends; NULL: malloc's figures */
+    const char *name;           /* valid until the heap ends or its name changes; NULL: malloc's figures */
     uint64_t serial;            /* counts heaps as they are made or attached; 0: malloc, or a region beyond the 64th */
     uint64_t used_bytes;        /* slabs, huge blocks, samples: counted against the limit */
     uint64_t peak_bytes;        /* its maximum so far; malloc's: the same as used_bytes */

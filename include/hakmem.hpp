@@ -136,6 +136,25 @@ public:
     void *allocate(std::size_t bytes, std::size_t align) noexcept { return hak_heap_aligned_alloc(handle_, align, bytes); }
     void reset() noexcept { hak_heap_reset(handle_); }
     void set_limit(std::size_t limit) noexcept { hak_heap_set_limit(handle_, limit); }
+    bool set_name(const char *name) noexcept { return hak_heap_set_name(handle_, name) == 0; }
+    void *data() const noexcept { return hak_heap_data(handle_); }
+    void *set_data(void *data) noexcept { return hak_heap_set_data(handle_, data); }
+
+    // Calls function() when the heap is next reset or ends, the latest first, before its blocks end. Returns false without memory; then
+    // nothing is kept. The function must not throw.
+    template <typename F>
+    bool at_end(F function)
+    {
+        void *place = allocate(sizeof(F), alignof(F));
+        if (place == nullptr)
+            return false;
+        F *kept = new (place) F(std::move(function));
+        if (hak_heap_at_end(handle_, &run<F>, kept) == 0)
+            return true;
+        kept->~F();
+        hak_heap_free(handle_, kept);
+        return false;
+    }
     hak_heap_figures stats() const noexcept
     {
         hak_heap_figures figures{};
@@ -144,6 +163,15 @@ public:
     }
 
 private:
+    // The block ends with the heap, unless the heap has been merged.
+    template <typename F>
+    static void run(void *kept) noexcept
+    {
+        (*static_cast<F *>(kept))();
+        static_cast<F *>(kept)->~F();
+        hak_free(kept);
+    }
+
     hak_heap_t *handle_;
 };
 

@@ -38,16 +38,58 @@ hak_export hak_heap_t *hak_heap_new(const struct hak_heap_options *given)
     return own != NULL ? own : hak__fail(ENOMEM);
 }
 
+/* What malloc and heaps in regions do not have. */
+static bool is_plain(const hak_heap_t *own, const char *function)
+{
+    return own != NULL && hak__regions_of(own) == NULL && hak__uheap_expect(own, function);
+}
+
+/* Calls what is to be called before the heap's blocks end, without locks; what a cleanup adds, too. */
+static void clean_up(hak_heap_t *own, bool ends)
+{
+    struct hak_cleanup *next;
+    if (!hak__uheap_is_alive(own) || (ends && hak_load(&own->standards, HAK_RELAXED) != 0)) /* misuse: nothing will end */
+        return;
+    while ((next = hak__cleanup_pop(own, NULL, NULL)) != NULL) {
+        struct hak_cleanup cleanup = *next;
+        hak_free(next); /* malloc has it if the heap has been merged */
+        cleanup.function(cleanup.argument);
+    }
+}
+
+hak_export int hak_heap_at_end(hak_heap_t *own, void (*function)(void *argument), void *argument)
+{
+    if (function == NULL || !is_plain(own, "hak_heap_at_end"))
+        return EINVAL;
+    struct hak_cleanup *cleanup = hak_heap_malloc(own, sizeof *cleanup);
+    if (cleanup == NULL)
+        return ENOMEM;
+    *cleanup = (struct hak_cleanup){ .function = function, .argument = argument };
+    hak__cleanup_push(own, cleanup);
+    return 0;
+}
+
+hak_export int hak_heap_at_end_cancel(hak_heap_t *own, void (*function)(void *argument), void *argument)
+{
+    if (function == NULL || !is_plain(own, "hak_heap_at_end_cancel"))
+        return EINVAL;
+    struct hak_cleanup *cleanup = hak__cleanup_pop(own, function, argument);
+    hak_free(cleanup);
+    return cleanup != NULL ? 0 : ENOENT;
+}
+
 hak_export void hak_heap_destroy(hak_heap_t *own)
 {
     if (own == NULL)
         return; /* malloc's blocks do not end, here and below */
     hak__fork_check();
     const struct hak_regions *regions = hak__regions_of(own);
-    if (regions != NULL)
+    if (regions != NULL) {
         regions->destroy(hak__region_handle(own), "hak_heap_destroy");
-    else
-        hak__uheap_destroy(own, "hak_heap_destroy");
+        return;
+    }
+    clean_up(own, true);
+    hak__uheap_destroy(own, "hak_heap_destroy");
 }
 
 hak_export void hak_heap_reset(hak_heap_t *own)
@@ -56,10 +98,12 @@ hak_export void hak_heap_reset(hak_heap_t *own)
         return;
     hak__fork_check();
     const struct hak_regions *regions = hak__regions_of(own);
-    if (regions != NULL)
+    if (regions != NULL) {
         regions->reset(hak__region_handle(own), "hak_heap_reset");
-    else
-        hak__uheap_reset(own, "hak_heap_reset");
+        return;
+    }
+    clean_up(own, false);
+    hak__uheap_reset(own, "hak_heap_reset");
 }
 
 hak_export int hak_heap_merge_into_default(hak_heap_t *own)
@@ -236,6 +280,24 @@ hak_export void hak_heap_set_limit(hak_heap_t *own, size_t limit)
     } else if (hak__uheap_expect(own, "hak_heap_set_limit")) {
         hak_store(&own->account.limit, limit == 0 ? SIZE_MAX : limit, HAK_RELAXED);
     }
+}
+
+hak_export int hak_heap_set_name(hak_heap_t *own, const char *name)
+{
+    if (!is_plain(own, "hak_heap_set_name"))
+        return EINVAL;
+    hak__uheap_rename(own, name);
+    return 0;
+}
+
+hak_export void *hak_heap_set_data(hak_heap_t *own, void *data)
+{
+    return is_plain(own, "hak_heap_set_data") ? hak_exchange(&own->data, data, HAK_ACQ_REL) : NULL;
+}
+
+hak_export void *hak_heap_data(hak_heap_t *own)
+{
+    return is_plain(own, "hak_heap_data") ? hak_load(&own->data, HAK_ACQUIRE) : NULL;
 }
 
 hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_figures *out, size_t size)

@@ -167,15 +167,13 @@ struct hak_share_table {
     struct hak_heap **buckets; /* `first`, or twice as many in other memory, and so on */
     uint32_t shift; /* what leaves of a hash of 64 bits the number of a bucket */
     uint32_t count, hand; /* shares; the bucket that is tended next */
-    uint32_t ended_count;
-    struct hak_heap *ended; /* shares whose heaps the thread has ended: they serve the next ones */
     struct hak_heap *first[HAK_SHARE_BUCKETS];
 };
 
 struct hak_share {
     struct hak_account *account; /* NULL: a thread's heap, or a share without a user heap */
     struct hak_heap *next; /* of a share: the next of the same user heap, or of the unused shares */
-    struct hak_heap *chained; /* of a share: the next one in its bucket, or among the ended ones */
+    struct hak_heap *chained; /* of a share: the next one in its bucket */
     struct hak_uheap *standard; /* of a thread's heap: the thread's default heap, or NULL */
     uint32_t first_span; /* of a share: the list of all its spans, as the first one's slab plus one */
     bool merged; /* of a share without a user heap: its bins may hold blocks that are the process's now */

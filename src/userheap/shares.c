@@ -240,18 +240,15 @@ static bool share_join(struct hak_uheap *own, struct hak_heap *share)
     return true;
 }
 
-static struct hak_heap *share_obtain(struct hak_heap *mine, struct hak_uheap *own)
+static struct hak_heap *share_obtain(struct hak_uheap *own)
 {
     struct hak_heap *share = share_idle(own);
     if (share != NULL)
         return share;
-    do {
-        share = mine == NULL ? NULL : table_pop(&mine->share.table.ended);
-        if (share != NULL)
-            mine->share.table.ended_count--;
-        else if ((share = spare_take()) == NULL && (share = share_new()) == NULL)
+    do
+        if ((share = spare_take()) == NULL && (share = share_new()) == NULL)
             return NULL;
-    } while (hak_unlikely(!share_join(own, share)));
+    while (hak_unlikely(!share_join(own, share)));
     return share;
 }
 
@@ -287,25 +284,14 @@ static void share_detach(struct hak_heap *share)
         hak__share_retire(share);
 }
 
-static void share_keep(struct hak_heap *mine, struct hak_heap *share)
-{
-    struct hak_share_table *table = &mine->share.table;
-    if (table->ended_count >= HAK_OWN_ENDED || hak__heap_is_unusable(share)) {
-        share_detach(share);
-        return;
-    }
-    table_push(&table->ended, share);
-    table->ended_count++;
-}
-
-void hak__share_keep(struct hak_heap *mine, struct hak_heap *share, const struct hak_uheap *own)
+void hak__share_retire_mine(struct hak_heap *mine, struct hak_heap *share, const struct hak_uheap *own)
 {
     hak_assert(hak_peek(&share->own) == NULL && hak_load(&share->user, HAK_RELAXED) == mine, "the thread's, whose heap has ended");
     if (table_remove(mine, share, own))
-        share_keep(mine, share);
+        share_detach(share);
 }
 
-/* Looks into buckets: keeps shares whose heaps others have ended, and leaves some, but not the new one, while there are too many. */
+/* Looks into buckets: leaves shares whose heaps others have ended, and while there are too many others, but not the new one. */
 static void table_tend(struct hak_heap *mine, const struct hak_heap *new, size_t buckets)
 {
     struct hak_share_table *table = &mine->share.table;
@@ -320,7 +306,7 @@ static void table_tend(struct hak_heap *mine, const struct hak_heap *new, size_t
             }
             table_pop(link);
             table->count--;
-            ended ? share_keep(mine, share) : share_detach(share);
+            share_detach(share);
         }
     }
 }
@@ -343,7 +329,7 @@ static struct hak_heap *share_enter(struct hak_heap *mine, struct hak_uheap *own
         hak__uheap_misuse(own, function);
         return NULL;
     }
-    struct hak_heap *share = share_obtain(mine, own);
+    struct hak_heap *share = share_obtain(own);
     if (share != NULL)
         hak_store(&share->user, mine, HAK_RELAXED);
     hak__lock_release(&own->lock);
@@ -356,7 +342,7 @@ static struct hak_heap *share_attach(struct hak_heap *mine, struct hak_uheap *ow
     struct hak_heap *share = share_enter(mine, own, function);
     if (hak_unlikely(share == NULL) && hak__uheap_is_alive(own)) {
         table_tend(mine, NULL, table_buckets(&mine->share.table));
-        share = mine->share.table.ended == NULL ? NULL : share_enter(mine, own, function);
+        share = share_enter(mine, own, function);
     }
     if (share == NULL)
         return NULL; /* the system refuses, or the heap has ended */
@@ -390,7 +376,7 @@ struct hak_heap *hak__uheap_borrow(struct hak_uheap *own, const char *function)
     if (!hak__uheap_expect(own, function))
         return NULL;
     hak__lock_acquire(&own->lock);
-    struct hak_heap *share = hak__uheap_is_alive(own) ? share_obtain(NULL, own) : NULL;
+    struct hak_heap *share = hak__uheap_is_alive(own) ? share_obtain(own) : NULL;
     if (share == NULL)
         hak__lock_release(&own->lock);
     return share;
@@ -419,8 +405,6 @@ void hak__uheap_leave(struct hak_heap *mine)
     for (size_t i = 0; i < table_buckets(table); i++)
         for (struct hak_heap *share; (share = table_pop(&table->buckets[i])) != NULL; table->count--)
             share_detach(share);
-    for (struct hak_heap *share; (share = table_pop(&table->ended)) != NULL; table->ended_count--)
-        share_detach(share);
 }
 
 void hak__uheap_squeeze(struct hak_uheap *own)

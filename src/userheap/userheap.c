@@ -37,12 +37,20 @@ static struct hak_uheap *owns_take(void)
     return own;
 }
 
-static void set_options(struct hak_uheap *own, const struct hak_heap_options *options)
+/* A reader meanwhile may see parts of both names; the last byte stays 0. */
+void hak__uheap_rename(struct hak_uheap *own, const char *name)
 {
-    size_t length = options->name == NULL ? 0 : hak_min(strlen(options->name), sizeof own->name - 1);
+    size_t length = name == NULL ? 0 : hak_min(strlen(name), sizeof own->name - 1);
     memset(own->name, 0, sizeof own->name);
     if (length != 0)
-        memcpy(own->name, options->name, length);
+        memcpy(own->name, name, length);
+}
+
+static void set_options(struct hak_uheap *own, const struct hak_heap_options *options)
+{
+    hak__uheap_rename(own, options->name);
+    own->cleanups = NULL;
+    hak_store(&own->data, NULL, HAK_RELAXED);
     own->pressure = options->pressure;
     own->argument = options->argument;
     own->purge = options->purge;
@@ -124,6 +132,28 @@ static bool own_lock(struct hak_uheap *own, const char *function)
     hak__lock_release(&own->lock);
     hak__uheap_misuse(own, function);
     return false;
+}
+
+/* --- cleanups --------------------------------------------------------------------------------------------------------------- */
+
+void hak__cleanup_push(struct hak_uheap *own, struct hak_cleanup *cleanup)
+{
+    hak__lock_acquire(&own->lock);
+    cleanup->next = own->cleanups;
+    own->cleanups = cleanup;
+    hak__lock_release(&own->lock);
+}
+
+struct hak_cleanup *hak__cleanup_pop(struct hak_uheap *own, void (*function)(void *), const void *argument)
+{
+    hak__lock_acquire(&own->lock);
+    struct hak_cleanup **link = &own->cleanups, *found;
+    while ((found = *link) != NULL && function != NULL && (found->function != function || found->argument != argument))
+        link = &found->next;
+    if (found != NULL)
+        *link = found->next;
+    hak__lock_release(&own->lock);
+    return found;
 }
 
 /* --- huge blocks --------------------------------------------------------------------------------------------------------- */
@@ -243,7 +273,7 @@ static void end_shares(struct hak_uheap *own, enum hak_share_end end)
         if (end == HAK_SHARE_DESTROYED && user == NULL)
             hak__share_retire(share);
         else if (end == HAK_SHARE_DESTROYED && user == mine)
-            hak__share_keep(mine, share, own);
+            hak__share_retire_mine(mine, share, own);
     }
 }
 

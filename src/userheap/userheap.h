@@ -25,7 +25,7 @@
 #include "profile/profile.h"
 #include "sample/sample.h"
 
-enum { HAK_OWN_ATTACHED = 4096, HAK_OWN_ENDED = 16, HAK_OWN_NAME = 48 };
+enum { HAK_OWN_ATTACHED = 4096, HAK_OWN_NAME = 48 };
 
 /* The values of a handle's first word. */
 #define HAK_OWN_ALIVE 0x6b61686e776f0001ull
@@ -47,8 +47,17 @@ struct hak_uheap {
     uint32_t purge; /* enum hak_heap_purge */
     uint32_t flags;
     _Atomic uint64_t huge_bytes, huge_count;
+    struct hak_cleanup *cleanups; /* the latest first; under `lock` */
+    _Atomic(void *) data;
     uint64_t serial;
     char name[HAK_OWN_NAME];
+};
+
+/* A block of its heap. */
+struct hak_cleanup {
+    struct hak_cleanup *next;
+    void (*function)(void *argument);
+    void *argument;
 };
 
 /* --- heaps (userheap.c) --------------------------------------------------------------------------------------------------- */
@@ -60,6 +69,12 @@ struct hak_uheap *hak__uheap_new(const struct hak_heap_options *options);
 bool hak__uheap_expect(const struct hak_uheap *own, const char *function);
 hak_for_region hak_cold void hak__uheap_misuse(const struct hak_uheap *own, const char *function);
 hak_inline bool hak__uheap_is_alive(const struct hak_uheap *own) { return hak_load(&own->magic, HAK_ACQUIRE) == HAK_OWN_ALIVE; }
+
+void hak__uheap_rename(struct hak_uheap *own, const char *name);
+
+/* Puts a cleanup before the others; takes off the first with that function and argument, or any if NULL (NULL: there is none). */
+void hak__cleanup_push(struct hak_uheap *own, struct hak_cleanup *cleanup);
+struct hak_cleanup *hak__cleanup_pop(struct hak_uheap *own, void (*function)(void *), const void *argument);
 
 /* Ends the heap and all its blocks. */
 void hak__uheap_destroy(struct hak_uheap *own, const char *function);
@@ -126,10 +141,9 @@ hak_cold void hak__uheap_leave_one(struct hak_heap *mine, struct hak_uheap *own)
 /* Returns all memory of idle shares except the program's blocks. For a heap at its limit. */
 hak_cold void hak__uheap_squeeze(struct hak_uheap *own);
 
-/* Retires a share whose heap has ended and that no thread holds; or keeps one, of the calling thread's, for the next heap that the
- * thread uses. */
+/* Retires a share whose heap has ended and that no thread holds. The second: one that the calling thread has. */
 void hak__share_retire(struct hak_heap *share);
-void hak__share_keep(struct hak_heap *mine, struct hak_heap *share, const struct hak_uheap *own);
+void hak__share_retire_mine(struct hak_heap *mine, struct hak_heap *share, const struct hak_uheap *own);
 void hak__shares_fork_child(void);
 
 /* Gives up a spare share for a thread that needs its id or memory; false: there is none. */

@@ -489,6 +489,79 @@ static void thousands_of_heaps(void **state)
     expect(hak_check_heap());
 }
 
+/* --- cleanups, data, names ---------------------------------------------------------------------------------------------- */
+
+static char order[16];
+static hak_heap_t *cleaned;
+static void note(void *argument)
+{
+    size_t length = strlen(order);
+    order[length] = *(const char *)argument;
+    order[length + 1] = '\0';
+}
+static void note_and_add(void *argument)
+{
+    note(argument);
+    expect_ptr(hak_heap_of(argument), cleaned); /* its block is still there, and the heap serves */
+    expect_eq(hak_heap_at_end(cleaned, note, "z"), 0);
+    hak_free(argument);
+}
+
+static void cleanups_run_in_reverse(void **state)
+{
+    (void)state;
+    cleaned = new_heap("cleaned", 0);
+    for (int round = 0; round < 2; round++) {
+        char *own = hak_heap_malloc(cleaned, 1);
+        *own = 'c';
+        expect_eq(hak_heap_at_end(cleaned, note, "a"), 0);
+        expect_eq(hak_heap_at_end(cleaned, note, "b"), 0);
+        expect_eq(hak_heap_at_end(cleaned, note_and_add, own), 0);
+        expect_eq(hak_heap_at_end(cleaned, note, "b"), 0);
+        expect_eq(hak_heap_at_end_cancel(cleaned, note, "x"), ENOENT);
+        hak_heap_reset(cleaned);
+        assert_string_equal(order, "bczba");
+        order[0] = '\0';
+        expect_eq(stats_of(cleaned).live_blocks, 0);
+        hak_heap_reset(cleaned); /* each is called once */
+        assert_string_equal(order, "");
+    }
+    static char argument = 'm';
+    expect_eq(hak_heap_at_end(cleaned, note, &argument), 0);
+    expect_eq(hak_heap_at_end(cleaned, note, &argument), 0);
+    expect_eq(hak_heap_at_end_cancel(cleaned, note, &argument), 0);
+    expect_eq(hak_heap_merge_into_default(cleaned), 0); /* the cleanup stays the heap's */
+    hak_heap_destroy(cleaned);
+    assert_string_equal(order, "m");
+    order[0] = '\0';
+    expect_eq(hak_heap_at_end(NULL, note, "a"), EINVAL);
+    cleaned = new_heap(NULL, 64 << 10);
+    expect_eq(hak_heap_at_end(cleaned, NULL, "a"), EINVAL);
+    hak_heap_set_limit(cleaned, 1);
+    expect_eq(hak_heap_at_end(cleaned, note, "a"), ENOMEM);
+    hak_heap_destroy(cleaned);
+    assert_string_equal(order, "");
+    expect(hak_check_heap());
+}
+
+static void data_and_names(void **state)
+{
+    (void)state;
+    hak_heap_t *heap = new_heap("first", 0);
+    expect(hak_heap_data(heap) == NULL && hak_heap_set_data(heap, state) == NULL);
+    expect_ptr(hak_heap_data(heap), state);
+    expect_ptr(hak_heap_set_data(heap, &heap), state);
+    expect_eq(hak_heap_set_name(heap, "a name that is longer than what a heap can keep of it, which is 47 bytes"), 0);
+    expect_eq(strlen(stats_of(heap).name), 47);
+    expect_eq(hak_heap_set_name(heap, NULL), 0);
+    assert_string_equal(stats_of(heap).name, "");
+    expect(hak_heap_set_name(NULL, "x") == EINVAL && hak_heap_data(NULL) == NULL && hak_heap_set_data(NULL, state) == NULL);
+    hak_heap_destroy(heap);
+    heap = new_heap(NULL, 0); /* perhaps the same handle */
+    expect(hak_heap_data(heap) == NULL);
+    hak_heap_destroy(heap);
+}
+
 /* --- defaults ---------------------------------------------------------------------------------------------------------- */
 
 static void *default_here(void *argument)
@@ -692,6 +765,8 @@ int main(void)
         cmocka_unit_test(threads_share_a_heap),
         cmocka_unit_test(many_heaps_in_turn),
         cmocka_unit_test(thousands_of_heaps),
+        cmocka_unit_test(cleanups_run_in_reverse),
+        cmocka_unit_test(data_and_names),
         cmocka_unit_test(defaults_redirect),
         cmocka_unit_test(a_default_elsewhere_is_not_merged),
         cmocka_unit_test(the_first_request_is_the_default_heaps),

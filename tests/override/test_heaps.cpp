@@ -116,4 +116,22 @@ static int limits()
     return 0;
 }
 
-int main() { return containers() + resources() + scopes() + objects() + limits(); }
+/* Of a move-only function, while its heap's blocks are there; the latest first. */
+static int ends()
+{
+    std::vector<int> order;
+    int data = 0;
+    {
+        hak::heap heap("ends");
+        auto one = hak::make_unique_in<wide>(heap, 7);
+        wide *held = one.get();
+        EXPECT(heap.at_end([&order, one = std::move(one)] { order.push_back(one->value); }));
+        EXPECT(heap.at_end([&order] { order.push_back(2); }));
+        EXPECT(heap.set_name("renamed") && heap.set_data(&data) == nullptr && heap.data() == &data);
+        EXPECT(hak_heap_of(held) == heap.get() && wide::alive == 1);
+    }
+    EXPECT(order.size() == 2 && order[0] == 2 && order[1] == 7 && wide::alive == 0);
+    return 0;
+}
+
+int main() { return containers() + resources() + scopes() + objects() + limits() + ends(); }

@@ -46,7 +46,7 @@ pub struct hak_heap_options {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct hak_heap_figures {
-    /// valid until the heap ends; NULL: malloc's figures
+    /// valid until the heap ends or its name changes; NULL: malloc's figures
     pub name: *const c_char,
     /// counts heaps as they are made or attached; 0: malloc, or a region beyond the 64th
     pub serial: u64,

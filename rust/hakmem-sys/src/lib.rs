@@ -74,9 +74,26 @@ extern "C" {
     pub fn hak_heap_realloc(heap: *mut hak_heap_t, p: *mut c_void, n: usize) -> *mut c_void;
     pub fn hak_heap_free(heap: *mut hak_heap_t, p: *mut c_void);
     pub fn hak_heap_of(p: *const c_void) -> *mut hak_heap_t;
+    pub fn hak_heap_at_end(
+        heap: *mut hak_heap_t,
+        cleanup: Option<unsafe extern "C" fn(*mut c_void)>,
+        argument: *mut c_void,
+    ) -> c_int;
+    pub fn hak_heap_at_end_cancel(
+        heap: *mut hak_heap_t,
+        cleanup: Option<unsafe extern "C" fn(*mut c_void)>,
+        argument: *mut c_void,
+    ) -> c_int;
+    pub fn hak_heap_set_name(heap: *mut hak_heap_t, name: *const c_char) -> c_int;
+    pub fn hak_heap_set_data(heap: *mut hak_heap_t, data: *mut c_void) -> *mut c_void;
+    pub fn hak_heap_data(heap: *mut hak_heap_t) -> *mut c_void;
     pub fn hak_heap_set_limit(heap: *mut hak_heap_t, limit: usize);
     pub fn hak_heap_stats(heap: *mut hak_heap_t, out: *mut hak_heap_figures, size: usize) -> c_int;
-    pub fn hak_heap_visit(heap: *mut hak_heap_t, visit: hak_heap_visitor, argument: *mut c_void) -> c_int;
+    pub fn hak_heap_visit(
+        heap: *mut hak_heap_t,
+        visit: hak_heap_visitor,
+        argument: *mut c_void,
+    ) -> c_int;
     pub fn hak_heap_next(heap: *mut hak_heap_t) -> *mut hak_heap_t;
     pub fn hak_heap_set_default(heap: *mut hak_heap_t) -> *mut hak_heap_t;
     pub fn hak_heap_get_default() -> *mut hak_heap_t;
