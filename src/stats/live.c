@@ -49,6 +49,7 @@
     X(os_calls, hak__os_calls) \
     X(os_failures, &hak__os_failures) \
     X(lock_waits, &hak__lock_wait_count) \
+    X(misuse, &hak__misuse_counts) \
     X(latencies, hak__latencies)            /* of malloc, of free */ \
     X(option_words, hak__option_words)      /* 64 bits each: origin << origin_shift | value */ \
     X(option_rows, hak__option_rows) \
@@ -60,6 +61,7 @@
     X(freed_key, &hak__freed_key)           /* the first word of free blocks; 0: they have none */ \
     X(hardened, &hak__hardened) \
     X(sample, &hak__sample) \
+    X(sampled, &hak__sampled)               /* live blocks among these, and their bytes: 64 bits each */ \
     X(zero_size, &hak__zero_size) \
     X(owns, &hak__owns_first)               /* the first user heap */ \
     X(regions, &hak__regions)               /* the address of libhakmem-region's struct hak_regions; 0: it is not loaded */ \
@@ -160,7 +162,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(profile_missed, AT(hak_profile, missed)) X(profile_start, HAK_PROFILE_START) \
     X(profile_stop, HAK_PROFILE_STOP) X(profile_dump, HAK_PROFILE_DUMP) \
     X(profile_malloc_counts, AT(hak_profile, malloc_counts)) X(profile_bins_exchanged, HAK_BINS_FOUND) \
-    X(profile_empty_bin, HAK_EMPTY_BIN)
+    X(profile_empty_bin, HAK_EMPTY_BIN) X(profile_started, AT(hak_profile, started)) X(profile_own, HAK_PROFILE_OWN)
 
 /* User heaps; a heap's first word says whether it has ended. */
 #define LIVE_OWN_NUMBERS(X) \

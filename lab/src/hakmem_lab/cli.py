@@ -13,6 +13,7 @@ import re
 import sys
 
 import typer
+from typer.models import CommandInfo
 
 from hakmem_lab import __version__
 from hakmem_lab.children import shutdown
@@ -31,6 +32,7 @@ COMMANDS = {
     "watch": "Watch a running process: moved blocks per class, hit rates, resident memory over time.",
     "profile": "Profile the heap of a program or of a running process, or show an earlier profile.",
     "leaks": "Run a program and report at its end the lost blocks: in use, but with no pointer to them.",
+    "postmortem": "Say what held the memory of a process that is gone, from the black box that it kept in a folder.",
     "serve": "Serve a running process's figures to Prometheus, as OpenMetrics over HTTP.",
     "doctor": "Check whether HAKMEM works here, and with which settings: one finding per line.",
     "ab": "Compare two configurations of one program and decide.",
@@ -40,6 +42,7 @@ COMMANDS = {
     "tune": "Search for settings that improve a program, and decide.",
     "history": "Draw results over commits, and mark the commits that changed them.",
     "report": "Make one HTML page of a set of results: verdicts first, then charts and sortable tables.",
+    "fleet": "Plan an experiment on many machines, and judge it by what Prometheus knows of them.",
     "path": "Print the path of libhakmem.so.",
     "translate": "Translate variables of jemalloc, mimalloc, tcmalloc or glibc into HAKMEM's options.",
 }
@@ -109,11 +112,20 @@ def build_app(asked: str | None = None) -> typer.Typer:
     for name, about in COMMANDS.items():
         if name == asked:
             importlib.import_module(f"hakmem_lab.commands.{name}").register(app)
-            for command in app.registered_commands:
+            for command in [*app.registered_commands, *_of_groups(app)]:
                 command.help = in_lines(command.help or "")
         elif asked is None:
             app.command(name, help=about)(summary)
     return app
+
+
+def _of_groups(app: typer.Typer) -> list[CommandInfo]:
+    return [
+        each
+        for group in app.registered_groups
+        if group.typer_instance
+        for each in group.typer_instance.registered_commands
+    ]
 
 
 def asked_for(arguments: list[str]) -> str | None:
@@ -168,6 +180,6 @@ def carry_out() -> int:
         extra = extras.of(error.name)
         if extra is None:
             raise
-        complain(f"this needs {error.name}, which is not installed", f"pip install 'hakmem[{extra}]' installs it.")
+        complain(f"this needs {error.name}, which is not installed", f"pip install 'hakmem-lab[{extra}]' installs it.")
         return errors.ERROR
     return 0
