@@ -29,7 +29,7 @@ NAVIGATION = [
     ("Start", ["index.md", "install.md", "languages.md", "recipes.md", "coming-from.md"]),
     ("Use", ["options.md", "statistics.md", "profiling.md", "api.md", "heaps.md", "security.md", "lab.md"]),
     ("Manual pages", ["man/hakmem.1.md", "man/hakmem.7.md", "man/hakmem.h.3.md"]),
-    ("Measured", ["benchmarks.md", "memory.md", "scaling.md", "compatibility.md"]),
+    ("Measured", ["benchmarks.md", "waste.md", "memory.md", "scaling.md", "compatibility.md"]),
     ("Inside", ["source.md", "design.md", "concurrency.md", "tests.md", "contributing.md"]),
     ("Project", ["changelog.md", "policy.md", "reporting.md", "conduct.md"]),
 ]

@@ -76,8 +76,12 @@ def blocks(program: Path) -> Iterator[tuple[Running, set[int]]]:
         yield child, addresses(child)
 
 
-def test_a_thousand_blocks_of_known_use(blocks: tuple[Running, set[int]]) -> None:
+def test_a_thousand_blocks_of_known_use(
+    blocks: tuple[Running, set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     child, used = blocks
+    monkeypatch.setattr(cold, "MOST_S", 100.0)
+    monkeypatch.setattr(cold, "MOST_LOOKS", 4000)
     found, _ = cold.watch(Live(child.pid), 1.0)
     starts, sizes, idle = found.blocks
     mine = sizes == 8192

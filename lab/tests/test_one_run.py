@@ -275,7 +275,7 @@ def test_values_that_cannot_be_used(pattern: str, output: str) -> None:
 def test_wrong_metrics_are_put_right() -> None:
     example = "Example: --metric 'ops_per_s=([0-9.]+)'"
     for text, start in (
-        ("(", "--metric (: neither one of time, cpu, rss, mix nor a regular expression: "),
+        ("(", "--metric (: neither one of time, cpu, rss, mix, gib_seconds, instructions nor a regular expression: "),
         ("(a)(b)", "--metric (a)(b): needs exactly one group around the number, has 2"),
         ("ops", "--metric ops: needs exactly one group around the number, has 0"),
     ):

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hakmem_lab.inspect.live import Live
+from hakmem_lab.inspect.live import MAGIC, VERSION, Live
 from hakmem_lab.inspect.live_blocks import Heap
 from hakmem_lab.inspect.waste import KINDS, find
 from hakmem_lab.target import process
@@ -168,6 +170,28 @@ int main(void)
     with running(compile_c(tmp_path, source)) as child:
         for _ in range(5):
             of(child.pid)
+
+
+def test_a_core_says_the_same(program: Path, tmp_path: Path) -> None:
+    if not shutil.which("gcore"):
+        pytest.skip("gdb is not installed")
+    with running(program, "zero", "3000", "equal", "3000", "tail", "300", "joined", "1000") as child:
+        live = of(child.pid)
+        subprocess.run(["gcore", "-o", tmp_path / "core", str(child.pid)], capture_output=True, check=True)
+        core = tmp_path / f"core.{child.pid}"
+        done = hakmem("waste", "--json", core)
+    assert done.returncode == 0, done.stderr
+    dead = json.loads(done.stdout)
+    assert dead["saved"]["tail"] == pytest.approx(300 * 1024, rel=0.1)  # a page of zeros may never have been touched
+    for kind in ("zero", "equal", "joined"):
+        assert abs(dead["saved"][kind] - live["saved"][kind]) <= 0.02 * live["saved"][kind] + 8192, (dead, live)
+    assert dead["live_blocks"] == live["live_blocks"]
+    content = bytearray(core.read_bytes())
+    at = content.find(struct.pack("=II", MAGIC, VERSION))
+    content[at + 4 : at + 8] = struct.pack("=I", VERSION + 1)
+    core.write_bytes(content)
+    other = hakmem("waste", core)
+    assert other.returncode == 1 and "whose tables have version" in other.stderr and "Traceback" not in other.stderr
 
 
 def test_refuses_what_it_may_not_read_or_does_not_know(program: Path, tmp_path: Path) -> None:

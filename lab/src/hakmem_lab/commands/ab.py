@@ -229,6 +229,7 @@ def ab(
             retries=retries,
             anyway=anyway,
         )
+        program = [*own_program(a, b), *(program or [])] if cases is None else program
         hooks = {"prepare": prepare, "cleanup": cleanup, "input": input_}
         hooks |= {"client": client, "ready": ready, "latency": latency}
         asked, found = programs(asked, list(program or []), list(param or []), hooks, cases, known)
@@ -246,6 +247,16 @@ def baseline_of(name: str, folder: Path, save: str | None) -> Baseline:
     if save == name:
         raise LabError(f"--save {name} would replace what --against {name} reads", "Save under another name.")
     return baselines.load(name, baselines.path_of(name, folder))
+
+
+def own_program(*texts: str) -> list[str]:
+    """The first program, if all configurations name one; the command line then has only arguments for them."""
+    from hakmem_lab.target.configuration import parse
+
+    if not all("cmd:" in each for each in texts):
+        return []
+    named = [parse(each, "A", checked=False).program for each in texts]
+    return list(named[0][:1]) if all(named) else []
 
 
 def sides(a: str | None, b: str | None, save: str | None, known: Baseline | None) -> tuple[str, str]:

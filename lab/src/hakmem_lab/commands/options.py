@@ -37,9 +37,10 @@ MetricText = Annotated[
     str,
     typer.Option(
         "--metric",
-        metavar="REGEX|time|cpu|rss|mix",
-        help="What to compare: wall time, CPU time, peak memory, the geometric mean of time and memory, or a number "
-        "that the program prints, given by a regular expression with one group (higher is better).",
+        metavar="REGEX|time|cpu|rss|mix|gib_seconds|instructions",
+        help="What to compare: wall time, CPU time, peak memory, the geometric mean of time and memory, memory over "
+        "time, instructions (by perf or valgrind), or a number that the program prints, given by a regular expression "
+        "with one group (higher is better).",
     ),
 ]
 LowerIsBetter = Annotated[bool, typer.Option("--lower-is-better", help="With a REGEX: smaller numbers are better.")]

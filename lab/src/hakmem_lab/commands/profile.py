@@ -247,7 +247,7 @@ def of_program(
     from hakmem_lab.profile import heap_dumps
     from hakmem_lab.profile.memory_over_time import MemoryOverTime
 
-    target, environment = prepare(program, None, [], None, None, False, False, library)
+    target, environment = prepare(program, None, [], None, None, [], False, library)
     with tempfile.TemporaryDirectory(prefix="hakmem-") as folder:
         environment |= settings | {"HAKMEM_PROFILE": f"{mode}:{folder}/profile.json"}
         watched: list[MemoryOverTime] = []

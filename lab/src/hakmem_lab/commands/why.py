@@ -32,12 +32,11 @@ def why(
 
     from hakmem_lab.inspect import why as judge
     from hakmem_lab.inspect.live import Live
-    from hakmem_lab.inspect.live_blocks import Heap
 
     live = Live(pid)
     remark(f"hakmem: process {pid} is watched for {time} (Ctrl-C: until now)")
     course = judge.look(live, seconds)
-    lost = judge.unreferenced(Heap(live))
+    lost = judge.lost(live)
     found = judge.judge(course, lost, pid)
     if as_json:
         document = vars(found) | {"ledger": course.ledgers[-1], "live": course.live(), "unreferenced": lost}

@@ -72,7 +72,8 @@ class Session:
         self.path = path
         self._environments = {each.label: each.environment() for each in configurations}
         self._allocators = {each.label: each.allocator for each in configurations}
-        self._command = one_run.resolve(experiment.head.plan.command)
+        given = experiment.head.plan.command
+        self._commands = {each.label: one_run.resolve(each.command(given)) for each in configurations}
         self._metric = experiment.head.metric.metric()
         self._said: set[str] = set()
         self._drop = drop_failures
@@ -105,7 +106,10 @@ class Session:
         allocator = self._allocators[label]
         return (
             AllocatorCheck(allocator)
-            if first and allocator.shared_object and not self.experiment.head.plan.anyway
+            if first
+            and allocator.shared_object
+            and not self.experiment.head.plan.anyway
+            and self._metric.name != "instructions"
             else None
         )
 
@@ -127,7 +131,8 @@ class Session:
 
         def made() -> tuple[one_run.Outcome, MachineLoad | None, float]:
             watch = self._watch(label)
-            outcome, beside = workload.run(plan, self._command, self._environments[label], watch)
+            command, over_time = self._metric.wrapped(self._commands[label]), self._metric.name == "gib_seconds"
+            outcome, beside = workload.run(plan, command, self._environments[label], watch, over_time)
             value = self._metric.of(one_run.require_success(outcome))
             if watch is not None:
                 watch.require_served(outcome.cpu_s)
@@ -198,15 +203,16 @@ def begin(
     drop_failures: bool = False,
 ) -> Session:
     """A new experiment: checks that the program exists and every library loads, and writes the head."""
-    program = one_run.resolve(plan.command)[0]
-    if not plan.anyway:
-        _require_preloadable(program, configurations)
+    for each in configurations:
+        program = one_run.resolve(each.command(plan.command))[0]
+        if not plan.anyway:
+            _require_preloadable(program, [each])
     require_loadable(configurations)
     series = [Series.of(each, points[place] if points else None) for place, each in enumerate(configurations)]
     everything = list(configurations)
     if plan.noise_check:
         first = configurations[0]
-        again = Configuration(NOISE, first.text, first.allocator, first.settings)
+        again = Configuration(NOISE, first.text, first.allocator, first.settings, first.program)
         everything.append(again)
         series.append(Series.of(again))
     head = Head(

@@ -3,7 +3,7 @@
 The kernel notes in the page tables which pages are used, and gives two ways to them: /proc/PID/clear_refs clears the
 notes, and smaps counts the pages of a mapping that have one. A read from outside sets a page's note, too. So, when the
 time is over, the pages of live blocks are read one unit after another: the count of the allocator's mappings rises by
-those that nobody had used. Units are single pages if there are at most `MOST_LOOKS` of them, else equal runs.
+those that nobody had used. Units are single pages, or equal runs where these would take `MOST_LOOKS` or `MOST_S`.
 
 Of a page with several blocks one use is enough: small blocks beside a used one do not count as cold."""
 
@@ -23,7 +23,7 @@ from hakmem_lab.terminal.amounts import counted, in_bytes
 from hakmem_lab.terminal.errors import LabError
 
 ANONYMOUS, AND_FLUSH = "2", "4"  # the second also makes processors forget what they know of the notes
-MOST_LOOKS = 2000
+MOST_LOOKS, LEAST_LOOKS, MOST_S = 2000, 50, 15.0
 MOMENTS = (0.02, 0.05, 0.1, 0.2, 0.5)  # of the time, when the count is read meanwhile
 DRIFT_LOOKS = 5
 HUGE_PAGE = 2 << 20
@@ -156,9 +156,12 @@ class Search:
         """Which of the resident pages nobody has used: 0, 1, or the share of its unit."""
         found = self.found
         cold = np.zeros(len(pages))
+        began = time.monotonic()
         looks = [self.watched.used() for _ in range(DRIFT_LOOKS + 1)]
+        each_s = max((time.monotonic() - began) / len(looks), 1e-6)
+        most = max(min(MOST_LOOKS, int(MOST_S / each_s)), LEAST_LOOKS)
         found.drift = max(looks[-1] - looks[0], 0) / self.page / DRIFT_LOOKS
-        found.unit = max(-(-len(pages) // MOST_LOOKS), 1)
+        found.unit = max(-(-len(pages) // most), 1)
         before, carried, former = looks[-1], 0, -1
         for at in range(0, len(pages), found.unit):
             unit = pages[at : at + found.unit]
@@ -193,7 +196,8 @@ class Search:
             return
         live, idle = of(present), of(cold)
         found.live_bytes, found.cold_bytes = round(float(live.sum())), round(float(idle.sum()))
-        found.swapped = round(float(of(swapped).sum()))
+        in_swap = process.kilobytes(self.watched.pid, "VmSwap")  # guard pages have the same mark
+        found.swapped = min(round(float(of(swapped).sum())), in_swap)
         for size in np.unique(self.classes).tolist():
             mine = self.classes == size
             found.classes.append((size, round(float(live[mine].sum())), round(float(idle[mine].sum()))))

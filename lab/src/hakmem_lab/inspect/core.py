@@ -149,10 +149,11 @@ class Core:
                 self.threads[thread] = struct.unpack_from("=Q", content, place)[0]
 
     def _read_files(self, note: Any) -> None:
-        self.page = int(note["page_size"])
-        parts = []
+        unit, parts = int(note["page_size"]), []
+        if unit > 1:  # gdb counts in bytes
+            self.page = unit
         for entry, name in zip(note["Elf_Nt_File_Entry"], note["filename"], strict=True):
-            start, end, offset = entry["vm_start"], entry["vm_end"], entry["page_offset"] * self.page
+            start, end, offset = entry["vm_start"], entry["vm_end"], entry["page_offset"] * unit
             parts.append(Part(start, end, offset, end - start, path=os.fsdecode(name)))
         self.files = Ranges(parts)
 

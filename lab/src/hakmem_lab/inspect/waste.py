@@ -226,7 +226,7 @@ class Search:
 
     def _note(self, numbers: Any, saved: dict[str, Any], room: Any = None) -> None:
         """Notes what sampled blocks among these could save, and what their class adds to them if they save nothing."""
-        if self.heap.samples is None or not len(self.sampled):
+        if self.heap.samples is None or not len(self.sampled) or not len(numbers):
             return
         order = np.argsort(numbers)
         at = np.minimum(np.searchsorted(numbers[order], self.sampled), len(numbers) - 1)

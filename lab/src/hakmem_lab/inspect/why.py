@@ -71,12 +71,19 @@ def look(live: Live, seconds: float) -> Course:
     return found
 
 
-def unreferenced(heap: Heap) -> tuple[int, int]:
-    """(blocks, bytes) to which no word leads that lies in another block, a stack or the program's data. A block that
-    only a register holds counts, too; of a lost list only the first does."""
+def lost(live: Live) -> tuple[int, int]:
+    """(blocks, bytes) to which nothing leads in two walks, and whose contents are the same in both: in a program that
+    moves its pointers meanwhile, one walk may miss some."""
+    first, second = unreferenced(Heap(live)), unreferenced(Heap(live))
+    kept = [second[at][0] for at, each in first.items() if second.get(at) == each]
+    return len(kept), sum(kept)
+
+
+def unreferenced(heap: Heap) -> dict[int, tuple[int, int]]:
+    """Size and sum of the words of each block to which no word leads that lies in another block, a stack or the
+    program's data, by address. A block that only a register holds counts, too; of a lost list only the first does."""
     pointed = np.zeros(heap.count, bool)
-    sizes = np.concatenate([np.repeat(heap.span_size, heap.span_frontier), heap.huge_size])
-    live = np.zeros(heap.count, bool)
+    found: list[tuple[Any, Any, Any, int]] = []
 
     def note(words: Any, numbers: Any = None) -> None:
         to = heap.number_of(words)
@@ -86,9 +93,9 @@ def unreferenced(heap: Heap) -> tuple[int, int]:
         pointed[to[known]] = True
 
     for batch in heap.batches():
-        live[batch.numbers] = True
         words = batch.bytes.view(np.uint64) if batch.bytes.flags.c_contiguous else batch.bytes.copy().view(np.uint64)
         note(words.ravel(), np.repeat(batch.numbers, words.shape[1]))
+        found.append((batch.numbers, batch.starts, words.sum(axis=1, dtype=np.uint64), batch.room))
     root = heap.allocator.root
     for each in process.mappings(heap.allocator.pid):
         ours = root["metadata"] <= each.start < heap.blocks.top or each.path in ("[vvar]", "[vsyscall]")
@@ -100,8 +107,11 @@ def unreferenced(heap: Heap) -> tuple[int, int]:
             if pages.any() and not in_slots(heap, start):
                 content = heap.content(start, size)[0]
                 note(content[: len(content) // WORD * WORD].view(np.uint64))
-    lost = live & ~pointed
-    return int(lost.sum()), int(sizes[lost].sum())
+    return {
+        int(start): (size, int(total))
+        for numbers, starts, sums, size in found
+        for start, total in zip(starts[~pointed[numbers]], sums[~pointed[numbers]], strict=True)
+    }
 
 
 def in_slots(heap: Heap, address: int) -> bool:
@@ -109,15 +119,16 @@ def in_slots(heap: Heap, address: int) -> bool:
     return heap.samples is not None and 0 <= address - heap.samples.slots < 2 << 36
 
 
-def judge(course: Course, lost: tuple[int, int], pid: int) -> Verdict:
+def judge(course: Course, without: tuple[int, int], pid: int) -> Verdict:
     """The verdict from the looks, and the blocks to which nothing leads."""
     last, live = course.ledgers[-1], course.live()
     rss = max(last["rss"], 1)
     steps = np.diff(live)
     grown = live[-1] - live[0]
     span = course.times[-1] - course.times[0]
-    blocks, bytes_ = lost
-    said = f"{in_bytes(rss)} are resident, of which {in_bytes(live[-1])} are live blocks"
+    blocks, bytes_ = without
+    held = last.get("live", 0) + last.get("huge", 0)
+    said = f"{in_bytes(rss)} are resident, of which {in_bytes(held)} are live blocks"
     said += f"; live memory changed by {in_bytes(grown)} in {span:.0f} s."
     nothing = f" No pointer leads to {counted(blocks, 'block')} of {in_bytes(bytes_)}."
     if len(steps) and grown > max(GROWS * live[-1], 4096) and (steps >= 0).mean() >= 0.7:

@@ -12,6 +12,7 @@ Wall time includes the start of the launcher, about a millisecond; CPU time, mem
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import re
@@ -21,7 +22,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -30,8 +31,18 @@ from hakmem_lab.children import shutdown
 from hakmem_lab.terminal.errors import LabError
 
 LAST_LINES = 12
+PAGE = os.sysconf("SC_PAGE_SIZE")
 QUANTILE = r"p\d+(\.\d+)?"  # of a client's latencies
-BUILT_IN = ("time", "cpu", "rss", "mix")  # mix: the geometric mean of time and peak memory
+BUILT_IN = ("time", "cpu", "rss", "mix", "gib_seconds", "instructions")  # mix: geometric mean of time and peak memory
+LOOK_S = 0.02  # at memory over time
+# What counts instructions, and how it says so: perf where the processor has counters, else valgrind.
+COUNTERS = (
+    (("perf", "stat", "-x", ",", "-e", "instructions:u", "--"), r"^(\d+),,instructions:u"),
+    (
+        ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", "--trace-children=yes"),
+        r"==\d+== I\s+refs:\s+([\d,]+)",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -67,18 +78,20 @@ class Metric:
 
     @property
     def unit(self) -> str:
-        return {"time": "s", "cpu": "s", "rss": "MiB", "mix": "√(s·MiB)"}.get(self.name, "")
+        return {"time": "s", "cpu": "s", "rss": "MiB", "mix": "√(s·MiB)", "gib_seconds": "GiB·s"}.get(self.name, "")
 
     def of(self, outcome: Outcome) -> float:
         """The value of a run; a LabError if the program did not print one above 0."""
-        if self.name == "time":
-            return outcome.wall_s
-        if self.name == "cpu":
-            return outcome.cpu_s
-        if self.name == "rss":
-            return outcome.peak_rss_bytes / (1 << 20)
-        if self.name == "mix":
-            return math.sqrt(outcome.wall_s * outcome.peak_rss_bytes / (1 << 20))
+        known: dict[str, Callable[[], float]] = {
+            "time": lambda: outcome.wall_s,
+            "cpu": lambda: outcome.cpu_s,
+            "rss": lambda: outcome.peak_rss_bytes / (1 << 20),
+            "mix": lambda: math.sqrt(outcome.wall_s * outcome.peak_rss_bytes / (1 << 20)),
+            "gib_seconds": lambda: self._over_time(outcome),
+            "instructions": lambda: self._instructions(outcome),
+        }
+        if self.name in known:
+            return known[self.name]()
         if not self.printed:
             return self._quantile(outcome)
         found = re.search(self.name, outcome.output, re.MULTILINE)
@@ -94,6 +107,27 @@ class Metric:
         if not 0 < value < float("inf"):
             raise LabError(f"--metric {self.name} gives {value:g}; ratios need numbers above 0")
         return value
+
+    @staticmethod
+    def _over_time(outcome: Outcome) -> float:
+        if outcome.gib_seconds is None:
+            raise LabError("--metric gib_seconds is of a program, not of a server", "Use --metric rss.")
+        return outcome.gib_seconds
+
+    @staticmethod
+    def _instructions(outcome: Outcome) -> float:
+        """Those of all the program's processes."""
+        found = re.findall(counter()[1], outcome.output, re.MULTILINE)
+        if not found:
+            raise LabError("no instructions were counted", last_words(outcome.output))
+        return float(sum(int(each.replace(",", "")) for each in found))
+
+    def wrapped(self, command: Sequence[str]) -> list[str]:
+        """The command, behind what counts instructions if they are the metric."""
+        if self.name != "instructions":
+            return list(command)
+        first = counter()[0]
+        return [shutil.which(first[0]) or first[0], *first[1:], *command]
 
     def _quantile(self, outcome: Outcome) -> float:
         """One of a client's latencies."""
@@ -121,6 +155,7 @@ class Outcome:
     switches: int  # both kinds of context switches
     output: str  # standard output, then standard error
     quantiles: dict[str, float] | None = None  # of the latencies that a client printed
+    gib_seconds: float | None = None  # resident memory over time, if it was watched
 
     @property
     def cpu_s(self) -> float:
@@ -231,6 +266,54 @@ def _watched(leader: int, timeout_s: float | None) -> Iterator[threading.Event]:
             timer.cancel()
 
 
+@functools.cache
+def counter() -> tuple[tuple[str, ...], str]:
+    """The first of COUNTERS that works here."""
+    for command, pattern in COUNTERS:
+        if shutil.which(command[0]) is None:
+            continue
+        done = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
+        if done.returncode == 0 and re.search(pattern, done.stderr, re.MULTILINE):
+            return command, pattern
+    raise LabError("--metric instructions needs valgrind, or perf and a processor with counters", "Install valgrind.")
+
+
+class MemoryOverTime:
+    """The resident memory of a program and all that it starts, over time; a page that two share counts twice. Of no
+    program, 0, none."""
+
+    def __init__(self, leader: int) -> None:
+        self.leader, self.byte_seconds, self._ended = leader, 0.0, threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> MemoryOverTime:
+        if self.leader:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self.leader:
+            self._thread.join()
+
+    def _look(self) -> None:
+        former = time.monotonic()
+        while True:
+            ended = self._ended.wait(LOOK_S)
+            resident, now = 0, time.monotonic()
+            for pid in [self.leader, *shutdown.descendants(self.leader)]:
+                with contextlib.suppress(OSError, IndexError):
+                    resident += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+            self.byte_seconds += resident * (now - former)
+            former = now
+            if ended:
+                return
+
+    @property
+    def gib_seconds(self) -> float | None:
+        return self.byte_seconds / (1 << 30) if self.leader else None
+
+
 @contextlib.contextmanager
 def opened(source: Path | None) -> Iterator[IO[bytes] | int]:
     """The input of a program: a file, or nothing."""
@@ -250,11 +333,12 @@ def run(
     environment: Mapping[str, str],
     timeout_s: float | None = None,
     source: Path | None = None,
+    over_time: bool = False,
 ) -> Outcome:
     """Runs a resolved command once and returns its measurements, whatever its exit status.
 
-    source: the file with its input, which is empty by default.  timeout_s: it is ended after so many seconds, with a
-    RunFailed, as when it cannot be started."""
+    over_time: its memory is watched, too.  source: the file with its input, which is empty by default.  timeout_s: it
+    is ended after so many seconds, with a RunFailed, as when it cannot be started."""
     shutdown.ready()
     shutdown.become_reaper()
     before = shutdown.children()
@@ -267,7 +351,7 @@ def run(
         began = time.perf_counter()
         try:
             leader = _launch(list(command), environment, output, complaints, given, before)
-            with _watched(leader, timeout_s) as late:
+            with MemoryOverTime(leader if over_time else 0) as memory, _watched(leader, timeout_s) as late:
                 _, status, usage = os.wait4(leader, 0)
             ended = time.perf_counter()
         finally:
@@ -289,6 +373,7 @@ def run(
         major_faults=usage.ru_majflt,
         switches=usage.ru_nvcsw + usage.ru_nivcsw,
         output="".join(texts),
+        gib_seconds=memory.gib_seconds,
     )
 
 

@@ -151,6 +151,8 @@ class MetricModel(Model):
             "time": "wall time, s",
             "cpu": "CPU time, s",
             "rss": "peak memory, MiB",
+            "gib_seconds": "memory over time, GiB·s",
+            "instructions": "instructions",
             "mix": "time and memory, √(s·MiB)",
         }
         return names.get(self.name, self.name)

@@ -38,7 +38,11 @@ def retried(run: Callable[[], Made], retries: int, note: Callable[[LabError, str
 
 
 def run(
-    plan: Plan, command: Sequence[str], environment: Mapping[str, str], watch: AllocatorCheck | None = None
+    plan: Plan,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    watch: AllocatorCheck | None = None,
+    over_time: bool = False,
 ) -> tuple[one_run.Outcome, MachineLoad | None]:
     """Runs the resolved command once, and cleans up whatever its exit status.
 
@@ -48,7 +52,7 @@ def run(
         meter = Meter()
         source = Path(plan.input) if plan.input is not None else None
         with watch or contextlib.nullcontext():
-            outcome = _measured(plan, command, environment, source, watch)
+            outcome = _measured(plan, command, environment, source, watch, over_time)
         beside = meter.stop(outcome.cpu_s)
     finally:
         _hook("--cleanup", plan.cleanup)
@@ -61,10 +65,11 @@ def _measured(
     environment: Mapping[str, str],
     source: Path | None,
     watch: AllocatorCheck | None,
+    over_time: bool,
 ) -> one_run.Outcome:
     """The program alone, or as the server of a client."""
     if plan.client is None:
-        return one_run.run(command, environment, plan.timeout_s, source)
+        return one_run.run(command, environment, plan.timeout_s, source, over_time)
     from hakmem_lab.measure import latencies, server_runner
 
     aside = watch.without if watch is not None else set()

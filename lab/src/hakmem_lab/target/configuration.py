@@ -4,6 +4,8 @@
     refill_count=64               the same, by the option's name
     lib:out/new/libhakmem.so      another library file
     alloc:mimalloc                another allocator that is installed; alloc:system is the C library's
+    cmd:./new                     another program with the same arguments, on the C library's malloc unless alloc: or
+                                  lib: says otherwise
     lib:PATH HAKMEM_STATS=exact   any combination; an empty text is HAKMEM with its defaults
 
 Variables of HAKMEM must be options that the library has, with values that it accepts.
@@ -15,7 +17,7 @@ import difflib
 import re
 import shlex
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +38,11 @@ class Configuration:
     text: str
     allocator: Allocator
     settings: dict[str, str] = field(default_factory=dict)
+    program: tuple[str, ...] = ()  # in place of the command's first word
+
+    def command(self, given: Sequence[str]) -> list[str]:
+        """The command to run."""
+        return [*self.program, *given[1:]] if self.program else list(given)
 
     def environment(self) -> dict[str, str]:
         """The whole environment of the program."""
@@ -107,19 +114,25 @@ def parse(text: str, label: str, hakmem: Path | None = None, checked: bool = Tru
         raise LabError(f"'{text}': {error}", "Quote values as in a shell.") from error
     chosen: Allocator | None = None
     settings: list[str] = []
+    program: tuple[str, ...] = ()
     for token in tokens:
         kind, colon, rest = token.partition(":")
+        if colon and kind == "cmd":
+            program = tuple(shlex.split(rest))
+            if not program:
+                raise LabError(f"'{text}': cmd: names no program", "Example: --a 'cmd:./old' --b 'cmd:./new'")
+            continue
         if not colon or kind not in ("alloc", "lib"):
             settings.append(token)
             continue
         if chosen is not None:
             raise LabError(f"'{text}': more than one alloc: or lib:", ADVICE)
         chosen = find_allocator(rest, hakmem) if kind == "alloc" else library_file(rest)
-    allocator = chosen or find_allocator(HAKMEM, hakmem)
+    allocator = chosen or find_allocator(SYSTEM if program and not settings else HAKMEM, hakmem)
     ours = allocator.shared_object if allocator.kind == "ours" else None
     options = libhakmem.options(ours) if ours else {}
     pairs = dict(_split_setting(token, options) for token in settings) if options else _foreign(settings, allocator)
-    configuration = Configuration(label, text, allocator, pairs)
+    configuration = Configuration(label, text, allocator, pairs, program)
     if checked and allocator.kind == "ours":
         _check_values(configuration)
     return configuration
