@@ -162,12 +162,14 @@ bool hak__profile_site_next(uint32_t *bucket, struct hak_profile_site **site)
 
 /* --- live bytes and their peak ------------------------------------------------------------------------------------------------ */
 
-/* n / (1 - exp(-n / mean)), where exp(-x) = exp(-x / 64)^64, the latter by its series: right to 1e-8. */
+/* n / (1 - exp(-n / mean)): by its series while n is small, else of exp(-x) = exp(-x / 64)^64, that by its series. */
 uint64_t hak__profile_weight(const struct hak_profile_site *site, uint64_t n)
 {
     double x = (double)n / (double)site->interval, part = x / 64;
     if (site->interval <= 1 || x > 40 || n == 0)
         return n;
+    if (x < 0.1)
+        return (uint64_t)((double)site->interval * (1 + x / 2 + x * x / 12) + 0.5);
     double missed = 1 - part * (1 - part / 2 * (1 - part / 3 * (1 - part / 4 * (1 - part / 5))));
     for (unsigned i = 0; i < 6; i++)
         missed *= missed;

@@ -9,7 +9,7 @@
  *   value         its key  NULL                          its text
  *   combination   a value  the rest, or NULL: no more    ""
  *
- * Invariant: from a combination down `under`, keys descend by address, so no key comes twice and the order of setting them is no
+ * Invariant: from a combination down `under`, keys descend by number, so no key comes twice and the order of setting them is no
  * matter. Bounds: HAK_LABEL_KEYS keys, HAK_LABEL_VALUES values of a key, HAK_LABEL_PARTS parts. What exceeds one of the last two
  * gets the value "(other)", for which HAK_LABEL_SPARE parts remain; what exceeds all is not set. */
 #pragma once
@@ -22,7 +22,7 @@ enum { HAK_LABEL_KEY_BYTES = 63, HAK_LABEL_VALUE_BYTES = 255, HAK_LABEL_BUCKETS 
 struct hak_labels {
     struct hak_labels *next; /* with the same hash */
     const struct hak_labels *of, *under;
-    uint32_t number; /* of a key, from 0 */
+    uint32_t number; /* of a key: 0 for the first that was made */
     char text[];
 };
 
