@@ -101,7 +101,7 @@ target_compile_options(hakmem_region_unit PRIVATE -Os -ftls-model=global-dynamic
 add_library(hakmem_region SHARED $<TARGET_OBJECTS:hakmem_region_unit>)
 set_target_properties(hakmem_region PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 target_link_options(hakmem_region PRIVATE "LINKER:--version-script,${CMAKE_CURRENT_LIST_DIR}/region.map"
-  "LINKER:-z,noseparate-code" "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
+  "$<$<BOOL:${HAKMEM_HAS_noseparate_code}>:LINKER:-z,noseparate-code>" "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
 target_link_libraries(hakmem_region PUBLIC hakmem)
 target_link_options(hakmem_region INTERFACE "LINKER:--no-as-needed")
 add_library(hakmem_region_static STATIC $<TARGET_OBJECTS:hakmem_region_unit>)

@@ -82,7 +82,7 @@ struct hak_stats {
     uint64_t calls_free;
 
     /* bytes as the library counts them; touched or not */
-    uint64_t bytes_live;              /* in the program's hands, in whole blocks, without huge ones */
+    uint64_t bytes_live;              /* in the program's hands, in whole blocks, sampled ones included, without huge ones */
     uint64_t bytes_cached;            /* in bins and outboxes */
     uint64_t bytes_spans;             /* all spans, whole */
     uint64_t bytes_huge;              /* huge blocks, as mapped */

@@ -36,6 +36,9 @@ hak_cold void hak__warn(const char *format, ...);
 /* The same, then abort(). For what the program cannot survive. */
 hak_for_region hak_noreturn hak_cold void hak__fatal(const char *format, ...);
 
+/* The i-th of the last reports, of which i = 3 is the latest, as the black box keeps them; empty: there have been fewer. */
+hak_cold void hak__report_line(unsigned i, char *to, size_t size);
+
 /* --- misuse ---------------------------------------------------------------------------------------------------------------------
  *
  * Every report of a misuse goes through hak__misuse: it ends the program, unless hak__misuse_survive is set (HAKMEM_MISUSE=report,
@@ -50,6 +53,7 @@ struct hak_mistake {
     const void *p; /* the block or pointer */
     void (*tell)(const void *about); /* further lines of the report; NULL: who has allocated and freed p */
     const void *about;
+    const char *outcome; /* what the call did if it was survived; NULL: what such calls do */
 };
 
 #define HAK_SAYS_DOUBLE_FREE "%s(): double free of %p (%u-byte block)"

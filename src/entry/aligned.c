@@ -17,7 +17,7 @@
 #include "size/size.h"
 #include "span/shield.h"
 
-/* While a profile counts: counts the requested bytes, not the class's. */
+/* Where blocks are sampled: a sample is as long as the request, not as its class. */
 static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)
 {
     bool in_place = class >= HAK_CLASS_FIRST_LARGE;
@@ -55,7 +55,7 @@ static hak_noinline void *aligned_slow(size_t align, size_t n)
     if (hak_unlikely(hak__is_hardened()))
         return aligned_hardened(align, n);
     uint32_t class = hak__aligned_class(align, n);
-    if (hak_unlikely(hak__profile_counts()))
+    if (hak_unlikely(hak_load(&hak__hardened.open, HAK_RELAXED)))
         return aligned_counted(align, n, class);
     if (class >= HAK_CLASSES)
         return hak__shield_note_aligned(hak__alloc_huge(n, align, NULL), align, n);

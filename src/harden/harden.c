@@ -37,7 +37,8 @@ static hak_cold size_t report_freed(const void *p, uint32_t class, const char *f
 }
 
 /* Reports p and returns HAK_NO_BLOCK if it is no block in use, given that it bears no seal or, without canaries, may be free; else n. */
-static hak_cold size_t judge_block(const void *p, uint32_t class, uint64_t mark, const char *function, const char *why_freed, size_t n)
+static hak_cold size_t judge_block(const void *p, uint32_t class, uint64_t mark, const char *function, const char *why_freed,
+                                   size_t n)
 {
     uint32_t index;
     const struct hak_span *span = hak__span_at(hak__slab_of(p));
@@ -51,7 +52,7 @@ static hak_cold size_t judge_block(const void *p, uint32_t class, uint64_t mark,
 /* Survives an overflow: the block is sealed anew, and is never freed if this was its free. `n`: the bytes asked for, or at most. */
 static hak_cold size_t survive_overflow(const void *p, uint32_t class, size_t n, const char *function, bool freeing)
 {
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     report_overflow(p, hak__classes[class].size, function);
     const void *before = hak__quarantine_at((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, p);
     hak__seal((void *)(uintptr_t)p, class, n);
@@ -83,15 +84,20 @@ size_t hak__harden_size(const void *p, uint32_t word, const char *function, cons
     return n;
 }
 
+/* A seal proves it, and without canaries a last word that is no mark, nor the zero of a returned page; else the heap is asked. */
 bool hak__harden_is_live(const void *p, uint32_t class)
 {
+    uint32_t index;
     size_t n;
-    if (hak__hardened_is_closed(p, class) || !hak__harden_is_block(p, class))
+    if (!hak__begins_below(hak__hardened.bound[class], &hak__window.map[hak__slab_of(p)], &hak__classes[class], p)
+        || hak__hardened_is_closed(p, class))
         return false;
-    if (hak__hardened.canary && hak__is_sealed(p, class, &n))
+    const hak_key *mark = hak__hardened_mark(p, class);
+    if (!hak__shield_covers(mark)
+        && (hak__hardened.canary ? hak__is_sealed(p, class, &n) : *mark != 0 && !hak__hardened_is_mark(*mark)))
         return true;
-    uint64_t first = *hak__hard_word(p, 0);
-    return first != hak__hardened.never_key && !hak__cache_has_freed(NULL, class, p);
+    const struct hak_span *span = hak__span_at(hak__slab_of(p));
+    return hak__span_index(span, p, &index) == HAK_SPAN_OK && index < span->frontier && !hak__cache_has_freed(NULL, class, p);
 }
 
 size_t hak__harden_asked(const void *p, uint32_t class, size_t otherwise)

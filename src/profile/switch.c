@@ -59,7 +59,7 @@ static void profile_watch_mapped(size_t mapped)
         beyond = hak_load(&last_growth_bytes, HAK_RELAXED) + growth;
     if (soft != 0 && !hak_load(&beyond_soft_limit, HAK_RELAXED))
         beyond = hak_min(beyond, soft);
-    hak__limit_watch(beyond, profile_on_mapped);
+    hak__limit_watch(HAK_WATCHER_PROFILE, beyond, profile_on_mapped);
 }
 
 static void profile_on_mapped(size_t mapped)
@@ -132,21 +132,21 @@ int hak__profile_start(uint64_t interval)
 void hak__profile_stop(void)
 {
     if (end_counting(HAK_PROFILE_OWN))
-        hak__limit_watch(SIZE_MAX, profile_on_mapped);
+        hak__limit_watch(HAK_WATCHER_PROFILE, SIZE_MAX, profile_on_mapped);
 }
 
 /* Counts while tracers are attached. What the system refuses is tried again when the next tracer comes. */
 static void follow_tracers(void)
 {
-    static _Atomic bool followed;
+    static _Atomic bool followed_last;
     bool attached = hak__profile_tracers != 0;
-    if (attached == hak_load(&followed, HAK_RELAXED))
+    if (attached == hak_load(&followed_last, HAK_RELAXED))
         return;
     if (!attached)
         end_counting(HAK_PROFILE_TRACED);
     else if (begin_counting(HAK_PROFILE_TRACED, 0) == EBUSY)
         return;
-    hak_store(&followed, attached, HAK_RELAXED);
+    hak_store(&followed_last, attached, HAK_RELAXED);
 }
 
 bool hak__profile_claim(_Atomic uint32_t *word)
@@ -221,7 +221,7 @@ void hak__profile_begin(void)
         return;
     if (mode == HAK_PROFILING_LEAKS)
         hak__option_suggest(HAK_OPTION_profile_interval, 1); /* every block, unless the user asks for fewer */
-    int code = mode == HAK_PROFILING_READY ? 0 : hak__profile_start(0);
+    int code = mode == HAK_PROFILING_READY || mode == HAK_PROFILING_AUTO ? 0 : hak__profile_start(0);
     if (code != 0)
         hak__warn("option profile: the profile could not be started (error %u)", (uint64_t)code);
 }
@@ -229,7 +229,8 @@ void hak__profile_begin(void)
 void hak__profile_end(void)
 {
     uint64_t mode = hak__option(HAK_OPTION_profile);
-    if (hak_load(&hak__profile.started, HAK_RELAXED) == 0 || mode == HAK_PROFILING_OFF || mode == HAK_PROFILING_READY)
+    if (hak_load(&hak__profile.started, HAK_RELAXED) == 0 || mode == HAK_PROFILING_OFF || mode == HAK_PROFILING_READY
+        || mode == HAK_PROFILING_AUTO)
         return;
     hak__profile_stop();
     if (mode == HAK_PROFILING_LEAKS)

@@ -55,6 +55,12 @@ struct hak_samples {
     _Atomic uint64_t count, bytes;
 };
 
+/* The live samples outside the window, of all heaps, and their usable bytes. */
+struct hak_sampled {
+    _Atomic uint64_t count, bytes;
+};
+extern struct hak_sampled hak__sampled;
+
 hak_cold void hak__samples_open(struct hak_samples *samples, struct hak_account *account);
 
 /* Adds a TAKEN record to the heap; NULL is malloc. False: the limit forbids it, or the heap has ended. */

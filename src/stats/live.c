@@ -16,7 +16,7 @@
 #include "harden/quarantine.h"
 #include "huge/huge.h"
 #include "os/os.h"
-#include "profile/profile.h"
+#include "profile/sites.h"
 #include "sample/sample.h"
 #include "size/size.h"
 #include "span/pool.h"
@@ -61,6 +61,7 @@
     X(freed_key, &hak__freed_key)           /* the first word of free blocks; 0: they have none */ \
     X(hardened, &hak__hardened) \
     X(sample, &hak__sample) \
+    X(sampled, &hak__sampled)               /* live blocks among these, and their bytes: 64 bits each */ \
     X(zero_size, &hak__zero_size) \
     X(owns, &hak__owns_first)               /* the first user heap */ \
     X(regions, &hak__regions)               /* the address of libhakmem-region's struct hak_regions; 0: it is not loaded */ \
@@ -141,6 +142,10 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(slot_size, AT(hak_guarded_slot, record.counted)) X(slot_block, AT(hak_guarded_slot, record.block)) \
     X(slot_pages, AT(hak_guarded_slot, pages)) X(slot_page_bytes, AT(hak_guarded_slot, page_bytes)) \
     X(slot_allocated, AT(hak_guarded_slot, allocated)) X(slot_freed, AT(hak_guarded_slot, freed)) \
+    X(slots_start, AT(hak_sample, slots)) X(slots_bytes, AT(hak_sample, slots_bytes)) /* the records follow */ \
+    X(record_stride, sizeof(struct hak_record)) X(record_site, AT(hak_record, site)) X(record_bytes, AT(hak_record, bytes)) \
+    X(record_born, AT(hak_record, born_ms)) X(site_interval, AT(hak_profile_site, interval)) \
+    X(site_frame_count, AT(hak_profile_site, frame_count)) X(site_frames, sizeof(struct hak_profile_site)) \
     X(slot_live, HAK_SAMPLE_LIVE) X(slot_freeing, HAK_SAMPLE_ENDING) X(slot_is_freed, HAK_SAMPLE_FREE) \
     X(event_thread, AT(hak_sample_event, thread)) X(event_frames, AT(hak_sample_event, frames)) \
     X(event_trace, AT(hak_sample_event, trace)) X(event_frames_most, HAK_SAMPLE_FRAMES) \

@@ -53,6 +53,17 @@ hak_cold void hak__expand_name(char *to, size_t size, const char *name);
 /* Installs the handler of HAKMEM_STATS_SIGNAL, unless the program already has one for that signal. */
 void hak__output_signal_init(void);
 
+/* --- the black box (blackbox.c) --------------------------------------------------------------------------------------------- */
+
+/* Opens it if HAKMEM_BLACKBOX asks for it; whether there is one. Its file is removed at an exit in order. */
+struct hak_nearness;
+hak_at_start bool hak__blackbox_begin(void);
+hak_cold void hak__blackbox_end(void);
+
+/* After each look at the limits, and in the handler of a signal that ends the process. */
+hak_cold void hak__blackbox_seen(const struct hak_nearness *near, uint64_t now_ms);
+hak_cold void hak__blackbox_crash(int signal, uintptr_t address);
+
 /* --- another process (live.c) ------------------------------------------------------------------------------------------- */
 
 /* Publishes where everything lies; once the library runs. */

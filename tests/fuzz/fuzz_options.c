@@ -161,8 +161,11 @@ static bool model_parse(const struct hak_option_row *row, const char *text, uint
     case HAK_THP: return is_word(text, "auto=0 always=1 never=2", value);
     case HAK_PRESET: return is_preset(text, value);
     case HAK_HARDEN: return is_harden(text, value);
-    case HAK_PROFILE: return is_prefixed(text, "0=0 1=1 ready=2 leaks=3", value);
+    case HAK_PROFILE: return is_prefixed(text, "0=0 1=1 ready=2 auto=3 leaks=4", value);
     case HAK_MISUSE: return is_prefixed(text, "abort=0 report=1", value);
+    case HAK_FOLDER:
+        *value = *text != 0 && strcmp(text, "0") != 0;
+        return strlen(text) < HAK_BLACKBOX_FOLDER_SIZE;
     case HAK_EVERY: return is_every(text, value);
     }
     return false;

@@ -291,7 +291,15 @@ class Faults(Built):
     def test_forks_beside_a_dump(self):
         self.run_user("forks", "parent.json", "child.json", profile="1:x", profile_interval=2000)
         self.assertNotEqual(self.dump("parent.json")["pid"], self.dump("child.json")["pid"])
+        self.run_user("forks", "both.json", "both.json", profile="1:x", profile_interval=2000)
+        self.assertGreater(self.dump("both.json")["samples"], 100)
         self.assertEqual(list(self.path.glob("*.part")), [])
+
+    def test_a_long_name(self):
+        """None is cut short: that would be another file."""
+        for length, code in ((200, "0"), (1000, "36")):
+            name = "./" * (length // 2) + "long.json"
+            self.assertEqual(self.run_user("dump", name, profile="1:x").stdout.strip(), code)
 
     def test_signals(self):
         self.run_user("signals", profile="1:x", profile_interval=5000)

@@ -58,13 +58,12 @@ static void missing(void **state)
     }
 }
 
-/* Without a lock: a function's module, with its name and its tables; none of memory. */
+/* Without a lock: a function's module, with its name and its tables; none of the stack. (Mapped memory may fill a hole in a module.) */
 static void modules_by_address(void **state)
 {
     static int data;
     struct hak_module program, library, none = { .name = "as before" };
     uintptr_t libc_at = (uintptr_t)dlsym(RTLD_DEFAULT, "labs"), main_at = (uintptr_t)modules_by_address;
-    void *memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     (void)state;
     hak__loaded_begin();
     expect(hak__loaded_at(main_at, &program) && hak__loaded_at(libc_at, &library));
@@ -72,8 +71,7 @@ static void modules_by_address(void **state)
     expect(library.start <= libc_at && libc_at < library.end && strstr(library.name, "/lib") != NULL);
     expect((uintptr_t)program.tables - program.start < program.end - program.start);
     expect(hak__loaded_at((uintptr_t)&data, &library) && library.start == program.start);
-    expect(!hak__loaded_at((uintptr_t)memory, &none) && strcmp(none.name, "as before") == 0);
-    munmap(memory, 4096);
+    expect(!hak__loaded_at((uintptr_t)&none, &none) && strcmp(none.name, "as before") == 0);
 }
 
 /* On a C library without the search the same holds for what was there at the start; a name is found behind the asking module alone. */

@@ -96,7 +96,7 @@ pub struct hak_stats {
     pub system_failed: u64,
     pub calls_malloc: u64,
     pub calls_free: u64,
-    /// in the program's hands, in whole blocks, without huge ones
+    /// in the program's hands, in whole blocks, sampled ones included, without huge ones
     pub bytes_live: u64,
     /// in bins and outboxes
     pub bytes_cached: u64,

@@ -207,7 +207,7 @@ class Allocator(ABC):
             "thp": ["auto", "always", "never"],
             "harden": ["0", "1"],
             "misuse": ["abort", "report"],
-            "profile": ["0", "1", "ready", "leaks"],
+            "profile": ["0", "1", "ready", "auto", "leaks"],
         }.get(kind, [])
         return words[value] or None if value < len(words) else None
 
@@ -326,12 +326,13 @@ class Allocator(ABC):
         n, size = self.number, columns["size"]
         state = np.ascontiguousarray(heaps[:, n["heap_state"] : n["heap_state"] + 4]).view(np.uint32)
         held = np.ascontiguousarray(heaps[:, n["heap_slab_count"] : n["heap_slab_count"] + 8]).view(np.uint64)
+        sampled = self.memory.words(self.root["sampled"], 2) if "sampled" in self.root else [0, 0]
         found = {
             "remote_heaps": len(heaps),
             "remote_parked": (state == n["state_parked"]).sum(),
             "calls_malloc": columns["mallocs"].sum(),
             "calls_free": columns["frees"].sum(),
-            "bytes_live": (columns["live"] * size).sum(),
+            "bytes_live": (columns["live"] * size).sum() + sampled[1],
             "bytes_cached": ((columns["cached"] + columns["outbox"]) * size).sum(),
             "bytes_spans": held.sum()
             << np.uint64(n["slab_shift"]),  # a sum modulo 2^64: a single heap's figure may be below 0
@@ -339,7 +340,7 @@ class Allocator(ABC):
             "total_refilled": columns["refilled"].sum(),
             "total_drained": (columns["drained"] + columns["collected"]).sum(),
             "total_misses": columns["misses"].sum(),
-            "total_live": columns["live"].sum(),
+            "total_live": columns["live"].sum() + sampled[0],
         }
         return {name: int(value) for name, value in (found | self.of_the_kernel()).items()}
 
