@@ -41,7 +41,7 @@ def worth(
     from hakmem_lab.experiment import worth as experiment
     from hakmem_lab.experiment.interleaved import seed_or_new
 
-    _, environment = prepare(program, None, [], None, None, False, False, library)
+    _, environment = prepare(program, None, [], None, None, [], False, library)
     found = experiment.measure(program, environment, runs, seed_or_new(seed))
     if page is not None:
         from hakmem_lab.pages import worth as pages
