@@ -12,7 +12,9 @@ import gzip
 import json
 import os
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -26,6 +28,7 @@ from hakmem_lab.profile import formats, heap_dumps
 from hakmem_lab.profile.heap_dumps import Estimate, Labels, Profile, Site
 from hakmem_lab.target import libhakmem
 from hakmem_lab.terminal.errors import LabError
+from tests.known import core_of_kernel, kernel_writes_here
 
 pytest.importorskip("google.protobuf")
 
@@ -41,6 +44,7 @@ SOURCE = """
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 enum { TENANTS = 20, THREADS = 4 };
 static const void *(*label_set)(const char *, const char *);
 static const void *(*label_switch)(const void *);
@@ -84,7 +88,7 @@ static void *work(void *argument)
     }
     return NULL;
 }
-int main(void)
+int main(int count, char **argument)
 {
     label_set = (const void *(*)(const char *, const char *))dlsym(RTLD_DEFAULT, "hak_label_set");
     label_switch = (const void *(*)(const void *))dlsym(RTLD_DEFAULT, "hak_label_switch");
@@ -95,6 +99,11 @@ int main(void)
         pthread_join(threads[i], NULL);
     for (unsigned i = 0; i < TENANTS; i++)
         printf("%.0f %.0f\\n", live[i], allocated[i]);
+    if (count > 1) {
+        ((int (*)(const char *))dlsym(RTLD_DEFAULT, "hak_profile_dump"))(argument[1]);
+        fflush(stdout);
+        pause();
+    }
     return 0;
 }
 """
@@ -119,13 +128,16 @@ def hakmem_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def run_once(program: Path, folder: Path) -> tuple[list[tuple[float, float]], Profile]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HAKMEM_")} | {
+def settings_for(folder: Path) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("HAKMEM_")} | {
         "LD_PRELOAD": str(libhakmem.find()),
         "HAKMEM_PROFILE": f"1:{folder}/run.json",
         "HAKMEM_PROFILE_INTERVAL": str(INTERVAL),
     }
-    done = subprocess.run([program], env=environment, capture_output=True, text=True, check=True, timeout=60)
+
+
+def run_once(program: Path, folder: Path) -> tuple[list[tuple[float, float]], Profile]:
+    done = subprocess.run([program], env=settings_for(folder), capture_output=True, text=True, check=True, timeout=60)
     truth = [(float(live), float(made)) for live, made in (line.split() for line in done.stdout.splitlines())]
     (path,) = folder.glob("run.*.f.json")
     profile = heap_dumps.read(path)
@@ -199,6 +211,27 @@ def test_tables_and_files(program: Path, tmp_path: Path) -> None:
     assert "query: query 1;tenant: tenant 19;" in (tmp_path / "b.collapsed").read_text()
     grown = hakmem_command("profile", "--diff", tmp_path / "a.heap", tmp_path / "a.heap", "--by", "tenant")
     assert grown.returncode == 0 and "By tenant, more, or less, in use" in grown.stdout
+
+
+def test_a_core_has_them(program: Path, tmp_path: Path) -> None:
+    """The same figures as the dump that the process wrote before."""
+    if not kernel_writes_here():
+        pytest.skip("the kernel writes no cores into the folder of the process that dies (core_pattern)")
+    dump, most = tmp_path / "then.json", resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (most[1], most[1]))
+    with subprocess.Popen(
+        [program, dump], env=settings_for(tmp_path), cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        for _ in range(TENANTS):
+            assert running.stdout.readline()
+        running.send_signal(signal.SIGQUIT)
+    resource.setrlimit(resource.RLIMIT_CORE, most)
+    options = ["--by", "tenant", "--by", "query", "--top", "8"]
+    then, core = (hakmem_command("profile", *options, path) for path in (dump, core_of_kernel(tmp_path)))
+    assert core.returncode == 0, core.stderr
+    assert core.stdout == then.stdout
+    assert "(tenants.c:" in core.stdout
 
 
 def test_only_one_heap(tmp_path: Path) -> None:

@@ -307,13 +307,10 @@ void hak__loaded_know(void)
         dl_iterate_phdr(know_module, NULL);
 }
 
-/* A reference to the search, even a weak one, would need its version of the C library. The kernel says where the dynamic linker is,
- * unless that was started as a program itself. */
+/* A reference to the search, even a weak one, would need its version of the C library, which has it (not the dynamic linker). */
 void hak__loaded_begin(void)
 {
-    static const char name[] = "_dl_find_object";
-    uintptr_t linker = getauxval(AT_BASE);
-    void *search = linker != 0 ? loaded_symbol_at(linker, name) : hak__loaded_first(name);
+    void *search = hak__loaded_first("_dl_find_object");
     memcpy(&hak__loaded_search, &search, sizeof search);
     if (search == NULL)
         hak__loaded_know();

@@ -8,10 +8,10 @@
 #include "os/os.h"
 #include "trace/unwind.h"
 
-enum { SITE_BUCKETS = 1 << 14, SITE_OWN_FRAMES = 12 };
+enum { SITE_OWN_FRAMES = 12 };
 
 static struct hak_area sites_area, sites_ghosts;
-static _Atomic(struct hak_profile_site *) *site_buckets;
+_Atomic(struct hak_profile_site *) *hak__profile_buckets;
 static _Atomic uint64_t live_weight, peak_weight, peak_epoch, peak_ms;
 static uintptr_t own_start, own_end; /* the library's code, if it is a module of its own */
 
@@ -42,12 +42,9 @@ void hak__profile_sites_begin(struct hak_area area, struct hak_area ghosts)
 {
     sites_area = area;
     sites_ghosts = ghosts;
-    site_buckets = (void *)hak__area_take(&sites_area, SITE_BUCKETS * sizeof *site_buckets);
+    hak__profile_buckets = (void *)hak__area_take(&sites_area, HAK_PROFILE_BUCKETS * sizeof *hak__profile_buckets);
     find_own_code();
 }
-
-/* All samples that only tracers look at have one site, of no stack; no dump has it. */
-enum { GROUP_TRACED = UINT16_MAX };
 
 /* Huge sizes have four groups to each doubling, as classes are. */
 static uint32_t group_of(size_t n)
@@ -71,7 +68,7 @@ static uint32_t bucket_of(const struct site_key *key)
     uint64_t hash = (key->interval << 8) + key->group + 1 + (uintptr_t)key->labels * 0x9e3779b97f4a7c15ull;
     for (uint32_t i = 0; i < key->count; i++)
         hash = (hash ^ key->frames[i]) * 0x9e3779b97f4a7c15ull, hash ^= hash >> 29;
-    return (uint32_t)(hash % SITE_BUCKETS);
+    return (uint32_t)(hash % HAK_PROFILE_BUCKETS);
 }
 
 /* A library may have been closed and another loaded at its address. */
@@ -119,9 +116,9 @@ struct hak_profile_site *hak__profile_site_here(size_t n, const struct hak_sampl
     bool own = hak__profile_is_own();
     key.count = own ? stack_here(key.frames) : 0;
     key.labels = own ? hak__labels_here(samples) : NULL;
-    key.group = own ? group_of(n) : GROUP_TRACED;
+    key.group = own ? group_of(n) : HAK_PROFILE_TRACED_SITE;
     key.interval = hak_load(&hak__profile.interval, HAK_RELAXED);
-    _Atomic(struct hak_profile_site *) *bucket = &site_buckets[bucket_of(&key)];
+    _Atomic(struct hak_profile_site *) *bucket = &hak__profile_buckets[bucket_of(&key)];
     /* acquire: pairs with the release below; a site found is complete. */
     struct hak_profile_site *head = hak_load(bucket, HAK_ACQUIRE), *seen = NULL, *made = NULL;
     for (;;) {
@@ -149,25 +146,27 @@ void hak__profile_sites_settle(void) { hak__profile_modules_settle(&sites_ghosts
 
 bool hak__profile_site_next(uint32_t *bucket, struct hak_profile_site **site)
 {
-    if (site_buckets == NULL)
+    if (hak__profile_buckets == NULL)
         return false;
     uint64_t interval = hak_load(&hak__profile.interval, HAK_RELAXED);
     do {
         *site = *site == NULL ? NULL : (*site)->next;
-        for (; *site == NULL && *bucket < SITE_BUCKETS; ++*bucket)
-            *site = hak_load(&site_buckets[*bucket], HAK_ACQUIRE);
-    } while (*site != NULL && ((*site)->interval != interval || (*site)->group == GROUP_TRACED));
+        for (; *site == NULL && *bucket < HAK_PROFILE_BUCKETS; ++*bucket)
+            *site = hak_load(&hak__profile_buckets[*bucket], HAK_ACQUIRE);
+    } while (*site != NULL && ((*site)->interval != interval || (*site)->group == HAK_PROFILE_TRACED_SITE));
     return *site != NULL;
 }
 
 /* --- live bytes and their peak ------------------------------------------------------------------------------------------------ */
 
-/* n / (1 - exp(-n / mean)), where exp(-x) = exp(-x / 64)^64, the latter by its series: right to 1e-8. */
+/* n / (1 - exp(-n / mean)): by its series while n is small, else of exp(-x) = exp(-x / 64)^64, that by its series. */
 uint64_t hak__profile_weight(const struct hak_profile_site *site, uint64_t n)
 {
     double x = (double)n / (double)site->interval, part = x / 64;
     if (site->interval <= 1 || x > 40 || n == 0)
         return n;
+    if (x < 0.1)
+        return (uint64_t)((double)site->interval * (1 + x / 2 + x * x / 12) + 0.5);
     double missed = 1 - part * (1 - part / 2 * (1 - part / 3 * (1 - part / 4 * (1 - part / 5))));
     for (unsigned i = 0; i < 6; i++)
         missed *= missed;
@@ -198,7 +197,7 @@ static void note_peak(uint64_t weight)
 
 void hak__profile_site_add(struct hak_profile_site *site, size_t n)
 {
-    if (site->group == GROUP_TRACED)
+    if (site->group == HAK_PROFILE_TRACED_SITE)
         return;
     uint64_t weight = hak__profile_weight(site, n);
     keep_peak(site);
@@ -215,7 +214,7 @@ static uint32_t lifetime_of(uint64_t ms)
 
 void hak__profile_site_remove(struct hak_profile_site *site, size_t n, uint64_t lived_ms)
 {
-    if (site->group == GROUP_TRACED)
+    if (site->group == HAK_PROFILE_TRACED_SITE)
         return;
     keep_peak(site);
     hak_fetch_add(&site->freed, 1, HAK_RELAXED);

@@ -12,6 +12,9 @@
 #include "profile/profile.h"
 #include "sample/labels.h"
 
+/* All samples that only tracers look at have one site, of no stack; no dump has it. */
+enum { HAK_PROFILE_BUCKETS = 1 << 14, HAK_PROFILE_TRACED_SITE = UINT16_MAX };
+
 struct hak_profile_site {
     struct hak_profile_site *next; /* with the same hash */
     uint64_t interval;
@@ -25,6 +28,8 @@ struct hak_profile_site {
     _Atomic uint32_t lifetimes[HAK_PROFILE_LIFETIMES]; /* of freed samples: below 1 ms, 4 ms, 16 ms, ... */
     uintptr_t frames[];
 };
+
+extern _Atomic(struct hak_profile_site *) *hak__profile_buckets; /* NULL: no profile has begun; readers of cores look here */
 
 /* Lays out the tables in the areas that sample/store.c has reserved; once. */
 hak_cold void hak__profile_sites_begin(struct hak_area area, struct hak_area ghosts);

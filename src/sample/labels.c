@@ -21,32 +21,39 @@ static bool part_is_other(const struct label_part *part)
     return strcmp(part->of != NULL && part->of->of != NULL ? part->of->text : part->text, label_other) == 0;
 }
 
-/* Whether the bounds allow the part; *number: of a key. Threads that make parts at the same moment may exceed them by their number. */
-static bool part_counts(const struct label_part *part, uint32_t *number)
+/* The key's place among the counters of values. */
+static _Atomic uint32_t *values_of(const struct label_part *part) { return &hak__label_table.values[part->of->number]; }
+
+/* Whether the bounds allow the part. Threads that make values at the same moment may exceed them by their number. */
+static bool part_fits(const struct label_part *part)
 {
-    struct hak_label_table *table = &hak__label_table;
     if (part->of == NULL)
-        return hak_load(&table->keys, HAK_RELAXED) < HAK_LABEL_KEYS
-            && (*number = hak_fetch_add(&table->keys, 1, HAK_RELAXED)) < HAK_LABEL_KEYS;
+        return hak_load(&hak__label_table.keys, HAK_RELAXED) < HAK_LABEL_KEYS;
     bool other = part_is_other(part), value = part->of->of == NULL;
-    uint32_t most = HAK_LABEL_PARTS + (other ? HAK_LABEL_SPARE : 0), key = value ? part->of->number : 0;
-    if (hak_load(&table->parts, HAK_RELAXED) >= most
-        || (value && !other && hak_load(&table->values[key], HAK_RELAXED) >= HAK_LABEL_VALUES))
-        return false;
-    hak_fetch_add(&table->parts, 1, HAK_RELAXED);
-    hak_fetch_add(&table->values[key], value, HAK_RELAXED);
+    bool key_is_full = value && !other && hak_load(values_of(part), HAK_RELAXED) >= HAK_LABEL_VALUES;
+    return !key_is_full && hak_load(&hak__label_table.parts, HAK_RELAXED) < HAK_LABEL_PARTS + (other ? HAK_LABEL_SPARE : 0);
+}
+
+/* Counts what has got its memory: a part that did not leaves its room to others. False: it is a key too many. */
+static bool part_count(struct hak_labels *made, const struct label_part *part)
+{
+    if (part->of == NULL) {
+        made->number = hak_fetch_add(&hak__label_table.keys, 1, HAK_RELAXED);
+        return made->number < HAK_LABEL_KEYS;
+    }
+    hak_fetch_add(&hak__label_table.parts, 1, HAK_RELAXED);
+    if (part->of->of == NULL)
+        hak_fetch_add(values_of(part), 1, HAK_RELAXED);
     return true;
 }
 
 static struct hak_labels *part_make(const struct label_part *part)
 {
-    uint32_t number = 0;
-    struct hak_labels *made = part_counts(part, &number) ? hak__meta_alloc(sizeof *made + part->length + 1) : NULL;
-    if (made == NULL)
+    struct hak_labels *made = part_fits(part) ? hak__meta_alloc(sizeof *made + part->length + 1) : NULL;
+    if (made == NULL || !part_count(made, part))
         return NULL;
     made->of = part->of;
     made->under = part->under;
-    made->number = number;
     memcpy(made->text, part->text, part->length);
     return made;
 }

@@ -22,7 +22,7 @@ enum { HAK_LABEL_KEY_BYTES = 63, HAK_LABEL_VALUE_BYTES = 255, HAK_LABEL_BUCKETS 
 struct hak_labels {
     struct hak_labels *next; /* with the same hash */
     const struct hak_labels *of, *under;
-    uint32_t number; /* of a key, from 0 */
+    uint32_t number; /* of a key: 0 for the first that was made */
     char text[];
 };
 

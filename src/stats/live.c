@@ -66,6 +66,7 @@
     X(owns, &hak__owns_first)               /* the first user heap */ \
     X(regions, &hak__regions)               /* the address of libhakmem-region's struct hak_regions; 0: it is not loaded */ \
     X(profile, &hak__profile) \
+    X(profile_sites, &hak__profile_buckets) /* the address of site_buckets lists of sites, linked by site_next */ \
     X(profile_bins, &hak__bins)             /* bins_exchanged offsets, 16 bits each, that lead to empty_bin during a profile */
 
 enum live_root {
@@ -162,7 +163,12 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(profile_missed, AT(hak_profile, missed)) X(profile_start, HAK_PROFILE_START) \
     X(profile_stop, HAK_PROFILE_STOP) X(profile_dump, HAK_PROFILE_DUMP) \
     X(profile_malloc_counts, AT(hak_profile, malloc_counts)) X(profile_bins_exchanged, HAK_BINS_FOUND) \
-    X(profile_empty_bin, HAK_EMPTY_BIN) X(profile_started, AT(hak_profile, started)) X(profile_own, HAK_PROFILE_OWN)
+    X(profile_empty_bin, HAK_EMPTY_BIN) X(profile_started, AT(hak_profile, started)) X(profile_own, HAK_PROFILE_OWN) \
+    X(site_buckets, HAK_PROFILE_BUCKETS) X(site_traced, HAK_PROFILE_TRACED_SITE) X(site_next, AT(hak_profile_site, next)) \
+    X(site_labels, AT(hak_profile_site, labels)) X(site_group, AT(hak_profile_site, group)) \
+    X(site_allocated, AT(hak_profile_site, allocated))  /* then its bytes, the freed ones, and theirs */ \
+    X(site_lifetimes, AT(hak_profile_site, lifetimes)) X(site_lifetimes_most, HAK_PROFILE_LIFETIMES) \
+    X(labels_of, AT(hak_labels, of)) X(labels_under, AT(hak_labels, under)) X(labels_text, AT(hak_labels, text))
 
 /* User heaps; a heap's first word says whether it has ended. */
 #define LIVE_OWN_NUMBERS(X) \

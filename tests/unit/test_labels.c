@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "hakmem.h"
+#include "os/os.h"
 #include "support/heaps.h"
 
 static const struct hak_labels *with(const struct hak_labels *labels, const char *key, const char *value)
@@ -107,6 +108,36 @@ FRESH_TEST(combinations_have_a_bound)
     }
 }
 
+static int refuse(uintptr_t address, size_t size)
+{
+    (void)address, (void)size;
+    return ENOMEM;
+}
+
+/* What the system has refused leaves its room to what comes later, and the labels as they were. */
+FRESH_TEST(refusals_leave_no_trace)
+{
+    (void)argument;
+    heaps_start();
+    char text[256];
+    memset(text, 'x', 255);
+    text[255] = 0;
+    const struct hak_labels *first = with(NULL, "tenant", "first"), *last = first;
+    const struct hak_os *real = hak__os;
+    struct hak_os refusing = *real;
+    refusing.map = refusing.extend = refuse;
+    hak__os = &refusing;
+    for (unsigned i = 0; i < 3 * HAK_LABEL_PARTS; i++) {
+        text[snprintf(text, 16, "%u", i)] = 'x';
+        last = with(first, i % 100 == 0 ? text : "query", text);
+        expect(last == first || last->under == first);
+    }
+    expect(last == first || strcmp(hak__label_value(last), "(other)") == 0);
+    hak__os = real;
+    expect_label(with(first, "query", "afterwards"), "query", "afterwards");
+    expect_op(hak_load(&hak__label_table.keys, HAK_RELAXED), <, HAK_LABEL_KEYS);
+}
+
 static void *set_all(void *argument)
 {
     char text[32];
@@ -142,6 +173,7 @@ int main(void)
         cmocka_unit_test(long_texts_are_cut),
         cmocka_unit_test(keys_and_values_have_bounds),
         cmocka_unit_test(combinations_have_a_bound),
+        cmocka_unit_test(refusals_leave_no_trace),
         cmocka_unit_test(threads_find_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

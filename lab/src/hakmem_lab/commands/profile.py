@@ -86,7 +86,8 @@ def profile(
     ] = False,
     library: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, instead of the one found.")] = None,
 ) -> None:
-    from hakmem_lab.profile import formats, heap_dumps
+    from hakmem_lab.inspect.core import is_core
+    from hakmem_lab.profile import formats, heap_dumps, in_memory
 
     status, standard, by = 0, "live", by or []
 
@@ -107,6 +108,8 @@ def profile(
         report = named(of_process(int(targets[0]), parse_bytes(interval), seconds, leave_on))
     elif len(targets) == 1 and is_dump(Path(targets[0])):
         report = named(heap_dumps.read(Path(targets[0])))
+    elif len(targets) == 1 and is_core(Path(targets[0])):
+        report = named(in_memory.of_core(Path(targets[0]), library))
     else:
         found, status = of_program(targets, {"HAKMEM_PROFILE_INTERVAL": str(parse_bytes(interval))}, library=library)
         report, standard = named(found), "peak"

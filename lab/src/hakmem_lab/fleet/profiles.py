@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hakmem_lab.profile import formats
 from hakmem_lab.profile.formats import Report, Stack
-from hakmem_lab.profile.heap_dumps import Estimate, Profile
+from hakmem_lab.profile.heap_dumps import Estimate, Labels, Profile, labels_of
 from hakmem_lab.profile.symbols import Frame
 from hakmem_lab.terminal.errors import LabError
 
@@ -20,17 +20,17 @@ def folder(path: Path) -> Report:
     files = sorted(each for each in path.rglob("*") if each.is_file() and each.suffix in (".gz", ".pb", ".pprof"))
     if not files:
         raise LabError(f"{path}: no pprof files (*.pb.gz, *.pb, *.pprof)", "Fetch /debug/pprof/heap of each host.")
-    stacks: dict[Stack, dict[str, Estimate]] = defaultdict(dict)
+    samples: dict[tuple[Stack, Labels], dict[str, Estimate]] = defaultdict(dict)
     interval = 0
     for file in files:
         one = read(file)
         interval = interval or one.interval
-        for stack, values in one.stacks.items():
-            into = stacks[stack]
+        for each, values in one.samples.items():
+            into = samples[each]
             for kind, value in values.items():
                 share = Estimate(value.objects / len(files), value.bytes / len(files), value.variance / len(files) ** 2)
                 into[kind] = into.get(kind, Estimate()) + share
-    return Report(dict(stacks), ("live", "allocated"), interval, Profile(interval, [], []))
+    return Report(dict(samples), ("live", "allocated"), interval, Profile(interval, [], []))
 
 
 def read(path: Path) -> Report:
@@ -53,15 +53,16 @@ def read(path: Path) -> Report:
         or [Frame("(unknown)")]
         for each in found.location
     }
-    stacks: dict[Stack, dict[str, Estimate]] = defaultdict(dict)
+    samples: dict[tuple[Stack, Labels], dict[str, Estimate]] = defaultdict(dict)
     for sample in found.sample:
         stack = tuple(frame for each in sample.location_id for frame in frames[each])
+        into = samples[stack, labels_of({text[each.key]: text[each.str] for each in sample.label})]
         for kind in ("live", "allocated"):
             values = dict(zip(types, sample.value, strict=True))
             name = "inuse" if kind == "live" else "alloc"
             one = Estimate(values.get(f"{name}_objects", 0), values.get(f"{name}_space", 0), 0.0)
-            stacks[stack][kind] = stacks[stack].get(kind, Estimate()) + one
-    return Report(dict(stacks), ("live", "allocated"), found.period, Profile(found.period, [], []))
+            into[kind] = into.get(kind, Estimate()) + one
+    return Report(dict(samples), ("live", "allocated"), found.period, Profile(found.period, [], []))
 
 
 def difference(before: Report, after: Report) -> Report:

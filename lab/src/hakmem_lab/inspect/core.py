@@ -12,6 +12,7 @@ import os
 import platform
 import struct
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,12 @@ def is_elf(path: Path) -> bool:
             return file.read(4) == b"\x7fELF"
     except OSError:
         return False
+
+
+def is_core(path: Path) -> bool:
+    """Whether a file is a core dump rather than a program: its ELF type."""
+    with path.open("rb") if is_elf(path) else nullcontext() as file:
+        return file is not None and len(head := file.read(18)) == 18 and 4 in (head[16], head[17])
 
 
 class Core:

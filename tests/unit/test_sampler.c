@@ -1,0 +1,114 @@
+/* profile/sampler.c and switch.c beside tracers: sampling begins when the semaphore of the probes is counted up and ends when it is 0
+ * again; for tracers alone no stack is taken and no dump is written, and a profile of the library's own neither ends nor begins with
+ * them; a sample's weight is n / (1 - exp(-n / mean)). */
+#include <errno.h>
+
+#include "hakmem.h"
+#include "profile/sites.h"
+#include "support/heaps.h"
+
+#if HAK_HAS_PROBES
+static void attach(int change)
+{
+    hak__profile_tracers = (uint16_t)(hak__profile_tracers + change);
+    hak__profile_poll(NULL, 0);
+}
+
+static struct hak_profile_site *site_of(void *block)
+{
+    expect(hak__sample_has(block));
+    return hak__sample_record_of(block)->site;
+}
+
+static uint32_t counts(void) { return hak_load(&hak__profile.counts, HAK_RELAXED); }
+
+static unsigned sites(void)
+{
+    struct hak_profile_site *site = NULL;
+    unsigned found = 0;
+    for (uint32_t bucket = 0; hak__profile_site_next(&bucket, &site);)
+        found++;
+    return found;
+}
+
+FRESH_TEST(tracers_alone)
+{
+    (void)argument;
+    hak_free(hak_malloc(1));
+    hak__options_read_from("profile_interval:1", NULL);
+    attach(2);
+    expect_eq(counts(), HAK_PROFILE_TRACED);
+    hak_label_set("tenant", "unseen");
+    void *block = hak_malloc(100), *large = hak_malloc(100000);
+    struct hak_profile_site *site = site_of(block);
+    expect(site->frame_count == 0 && site->labels == NULL && hak__in_place_find(large, false)->site == site);
+    expect_eq(sites(), 0);
+    expect_eq(hak_profile_dump("never.json"), EINVAL);
+    attach(-1);
+    expect_eq(counts(), HAK_PROFILE_TRACED);
+    attach(-1);
+    expect_eq(counts(), 0);
+    expect(!hak__sample_has(hak_malloc(100)));
+    hak_free(block);
+    hak_free(large);
+    expect(hak_check_heap());
+}
+
+FRESH_TEST(beside_a_profile)
+{
+    (void)argument;
+    expect_eq(hak_profile_start(1), 0);
+    attach(1);
+    expect_eq(counts(), HAK_PROFILE_OWN | HAK_PROFILE_TRACED);
+    expect(site_of(hak_malloc(100))->frame_count != 0);
+    hak_profile_stop();
+    expect_eq(counts(), HAK_PROFILE_TRACED);
+    unsigned before = sites();
+    expect(site_of(hak_malloc(100))->frame_count == 0 && sites() == before);
+    expect_eq(hak_profile_start(1), 0);
+    attach(-1);
+    expect_eq(counts(), HAK_PROFILE_OWN);
+    expect(site_of(hak_malloc(100))->frame_count != 0);
+    hak_profile_stop();
+    expect_eq(counts(), 0);
+}
+#endif
+
+/* 1 - exp(-x), by halves and the series. */
+static long double chance(long double x)
+{
+    long double sum = 0, term = 1;
+    if (x > 0.5L) {
+        long double half = chance(x / 2); /* 1 - h * h, of h = 1 - half */
+        return half * (2 - half);
+    }
+    for (unsigned i = 1; i < 30; i++)
+        sum -= term *= -x / i;
+    return sum;
+}
+
+static void weights(void **state)
+{
+    (void)state;
+    for (uint64_t mean = 2; mean < 1ull << 40; mean = mean * 3 + 1)
+        for (uint64_t n = 1; n < 1ull << 44; n = n * 5 / 4 + 1) {
+            struct hak_profile_site site = { .interval = mean };
+            long double right = (long double)n / chance((long double)n / (long double)mean);
+            long double off = (long double)hak__profile_weight(&site, n) - right;
+            expect((off < 0 ? -off : off) <= 0.5L + right * 1e-5L);
+        }
+    struct hak_profile_site all = { .interval = 1 };
+    expect(hak__profile_weight(&all, 0) == 0 && hak__profile_weight(&all, 7) == 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#if HAK_HAS_PROBES
+        cmocka_unit_test(tracers_alone),
+        cmocka_unit_test(beside_a_profile),
+#endif
+        cmocka_unit_test(weights),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
