@@ -170,6 +170,34 @@ hakmem_register("misuse.hardened.outside" misuse "${CMAKE_CURRENT_SOURCE_DIR}/mi
   COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/outside.py"
           "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_outside>")
 
+# HAKMEM_MISUSE=report: mistakes that do not end the program, and what is left of its memory.
+add_executable(misuse_canary misuse/canary/model.c)
+set_target_properties(misuse_canary PROPERTIES
+  OUTPUT_NAME canary RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/misuse")
+target_compile_options(misuse_canary PRIVATE -w -O1 -fno-builtin)
+target_link_libraries(misuse_canary PRIVATE hakmem Threads::Threads)
+target_include_directories(misuse_canary PRIVATE "${PROJECT_SOURCE_DIR}/include")
+add_executable(misuse_strays misuse/canary/strays.c)
+set_target_properties(misuse_strays PROPERTIES
+  OUTPUT_NAME strays RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/misuse")
+target_compile_options(misuse_strays PRIVATE -w -O0 -fno-builtin)
+target_link_libraries(misuse_strays PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+foreach(part IN ITEMS model programs file strays)
+  hakmem_register("misuse.canary.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/canary/run.py"
+    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/canary/run.py"
+            "$<TARGET_FILE:hakmem>" "$<TARGET_FILE_DIR:misuse_canary>" ${part})
+endforeach()
+foreach(part IN ITEMS double invalid sized)
+  hakmem_register("misuse.canary.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+            "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_matrix>" ${part} report)
+endforeach()
+foreach(part IN ITEMS double invalid sized written)
+  hakmem_register("misuse.canary.hardened.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+            "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_matrix>" ${part} hardened report)
+endforeach()
+
 # Scripts find what they look at in their environment.
 set(script_environment
   "HAK_TEST_LIB=$<TARGET_FILE:hakmem>" "HAK_TEST_MALLOC_ONLY=$<TARGET_FILE:hakmem_malloc_only>" "HAK_TEST_ARCHIVE=$<TARGET_FILE:hakmem_static>"

@@ -1,4 +1,5 @@
-"""The wheels `hakmem`, the lab with the library inside, for each system, and the sdist from which a C compiler makes it."""
+"""The wheels `hakmem`, which are the library and the starter for each system and need nothing; the sdist from which a C compiler makes
+them; and the wheel `hakmem-lab`, which needs one of the first and other libraries."""
 import json
 import re
 import shutil
@@ -20,20 +21,39 @@ def tool(name):
     return VENV / "bin" / name
 
 
+def lab_version():
+    return re.search(r'^version = "(.*)"', (ROOT / "lab" / "pyproject.toml").read_text(encoding="utf-8"), re.M).group(1)
+
+
 def stage_source():
-    """The folder from which sdist and wheel are built."""
+    """The folder from which sdist and wheel of `hakmem` are built."""
     folder = fresh(OUT / "wheel-source")
-    stage(folder / "tree", project_files("lab/src", "lab/pyproject.toml"))
-    shutil.move(folder / "tree" / "lab", folder / "hakmem")
+    stage(folder / "tree", project_files("lab/src/hakmem"))
+    shutil.move(folder / "tree" / "lab" / "src", folder / "hakmem")
     source = folder / "hakmem" / "source"
-    stage(source, project_files("src", "include", "cmake"))
+    stage(source, project_files("src", "include", "cmake", "starter"))
     shutil.copy2(PACKAGING / "unit.flags", source)
-    (folder / "hakmem" / "hakmem.1").write_text(manual(), encoding="utf-8")
     for path in (PACKAGING / "wheel" / "setup.py", PACKAGING / "wheel" / "MANIFEST.in", PACKAGING / "wheel" / "README.md",
                  ROOT / "LICENSE"):
         shutil.copy2(path, folder / "hakmem")
+    about = (PACKAGING / "wheel" / "pyproject.toml").read_text(encoding="utf-8")
+    (folder / "hakmem" / "pyproject.toml").write_text(re.sub(r'(?m)^version = .*', f'version = "{lab_version()}"', about), encoding="utf-8")
     stamp(folder / "hakmem")
     return folder / "hakmem"
+
+
+def stage_lab():
+    """The folder from which the wheel of `hakmem-lab` is built: without the package and the command of `hakmem`."""
+    folder = fresh(OUT / "wheel-lab-source")
+    stage(folder, [name for name in project_files("lab/src", "lab/pyproject.toml") if not name.startswith("lab/src/hakmem/")])
+    path = folder / "lab" / "pyproject.toml"
+    about = re.sub(r"(?m)^hakmem = .*\n", "", path.read_text(encoding="utf-8"))
+    path.write_text(about.replace("dependencies = [", f'dependencies = [\n  "hakmem=={lab_version()}",', 1), encoding="utf-8")
+    (folder / "lab" / "hakmem.1").write_text(manual(), encoding="utf-8")
+    (folder / "lab" / "setup.py").write_text('from setuptools import setup\n\n'
+                                             'setup(data_files=[("share/man/man1", ["hakmem.1"])])\n', encoding="utf-8")
+    stamp(folder)
+    return folder / "lab"
 
 
 def manual():
@@ -67,7 +87,7 @@ def compilers():
 
 
 def build(target):
-    """A wheel for each system, and the sdist from which they are built, in a folder."""
+    """A wheel for each system, the sdist from which they are built, and the lab's wheel, in a folder."""
     made = fresh(OUT / "wheel-built")
     environment = {**clock(), "PATH": f"{tool('python').parent}:{clock()['PATH']}"}
     run([tool("python"), "-m", "build", "--no-isolation", "--sdist", "--outdir", made, stage_source()], env=environment)
@@ -85,7 +105,8 @@ def build(target):
         shutil.move(wheel, target / wheel.name)
         wheels += target.glob(f"*-{tag}.whl")
     shutil.copy2(sdist, target)
-    return [*wheels, target / sdist.name]
+    run([tool("python"), "-m", "build", "--no-isolation", "--wheel", "--outdir", target, stage_lab()], env=environment)
+    return [*wheels, next(target.glob("hakmem_lab-*.whl")), target / sdist.name]
 
 
 PROGRAM = """
@@ -100,21 +121,25 @@ print(json.dumps([hakmem.version(), allocated.live_bytes, hakmem.collect()]))
 
 
 def test(files):
-    """Installs the wheel in a bare root that has no compiler and no network, and runs programs on it there."""
+    """Installs the wheels in a bare root that has no compiler and no network, first without the lab, and runs programs on them
+    there."""
     wheel = next(path for path in files if path.name.endswith("manylinux_2_28_x86_64.whl"))
+    lab = next(path for path in files if path.name.startswith("hakmem_lab-"))
     root = bare_root("wheel", ("python3", "python3-venv"))
     wheels = root / "wheels"
-    run([tool("python"), "-m", "pip", "download", "-q", "-d", wheels, "--only-binary=:all:", wheel,
+    run([tool("python"), "-m", "pip", "download", "-q", "-d", wheels, "--only-binary=:all:", "--find-links", wheel.parent, wheel, lab,
          *target_python(root)])
-    inside(root, "python3 -m venv /venv; /venv/bin/pip install -q --no-index --find-links /wheels hakmem")
+    inside(root, "python3 -m venv /venv; /venv/bin/pip install -q --no-index --no-deps --find-links /wheels hakmem")
+    said = inside(root, "! command -v cc gcc clang; /venv/bin/hakmem run --require -o stats=1 perl -e 1 2>&1")
+    if "statistics of process" not in said:
+        raise Failed(f"perl did not run on HAKMEM:\n{said}")
+    inside(root, "/venv/bin/hakmem options limit | grep ENOMEM; /venv/bin/hakmem doctor")
+    inside(root, "/venv/bin/pip install -q --no-index --find-links /wheels hakmem-lab")
     found = inside(root, "/venv/bin/hakmem path").strip()
     if not found.startswith("/venv/"):
         raise Failed(f"the wheel's library is not the one that is found: {found}")
-    said = inside(root, "! command -v cc gcc clang; HAKMEM_STATS=1 /venv/bin/python -m hakmem run -- perl -e 1 2>&1")
-    if "hakmem" not in said:
-        raise Failed(f"perl did not run on HAKMEM:\n{said}")
     inside(root, f"LD_PRELOAD={found}:{found.replace('.so', '-region.so')} perl -e 1")
-    inside(root, "test -s /venv/share/man/man1/hakmem.1")
+    inside(root, "/venv/bin/hakmem options limit | grep ENOMEM; test -s /venv/share/man/man1/hakmem.1")
     (root / "program.py").write_text(PROGRAM, encoding="utf-8")
     value = json.loads(inside(root, "/venv/bin/hakmem run --python -- /venv/bin/python /program.py").splitlines()[-1])
     print(f"wheel: {wheel.name} installed in a bare root; {value[1]} bytes tracked, {value[2]} returned")

@@ -1,4 +1,4 @@
-"""Builds the library into the package `hakmem` with nothing but a C compiler; pyproject.toml says all else.
+"""Builds the library and the starter into the package `hakmem` with nothing but a C compiler; pyproject.toml says all else.
 
 The files of the source stand beside this one in source/ (tools/package_wheel.py lays them there)."""
 
@@ -74,14 +74,30 @@ def build_libraries(target, scratch, version):
     link("libhakmem-region", "region.map", compiled("src/unity_region.c", "region"), str(target / "libhakmem.so"))
 
 
+def build_starter(target, version):
+    """Compiles the starter (cmake/HakmemStarter.cmake): without a C library where it needs none."""
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    bare = sysconfig.get_platform().endswith(("x86_64", "aarch64", "riscv64"))
+    flags = ["-Os", "-std=gnu17", "-D_GNU_SOURCE", "-DNDEBUG", f'-DHAK_VERSION_STRING="{version}"', '-DHAK_MULTIARCH=""',
+             "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections", f"-ffile-prefix-map={SOURCE}=."]
+    if bare:
+        flags += ["-DHAK_FREESTANDING=1", "-ffreestanding", "-fno-pie", "-fno-stack-protector", "-U_FORTIFY_SOURCE",
+                  "-fno-asynchronous-unwind-tables", "-static", "-nostdlib", "-no-pie", "-Wl,--build-id=none,-z,noexecstack"]
+        flags += [flag for flag in ("-fcf-protection=none",) if compiles(compiler, flag)]
+    sources = [*sorted((SOURCE / "starter").glob("*.c")), SOURCE / "src" / "diag" / "format.c"]
+    subprocess.run([*compiler, *flags, f"-I{SOURCE / 'src'}", f"-I{SOURCE / 'include'}", *map(str, sources), "-s", "-o", str(target)],
+                   check=True)
+
+
 class BuildLibrary(build_py):
-    """The Python files, then the libraries beside them; an editable install keeps those of the build tree."""
+    """The Python files, then the libraries and the starter beside them."""
 
     def run(self):
         super().run()
         if not self.editable_mode:
             build_libraries(Path(self.build_lib) / "hakmem", Path(self.build_lib).parent / "hakmem-objects",
                             self.distribution.get_version())
+            build_starter(Path(self.build_lib) / "hakmem" / "starter", self.distribution.get_version())
 
 
 class ForAnyPython(bdist_wheel):
@@ -100,5 +116,4 @@ class WithLibrary(Distribution):
         return True
 
 
-setup(cmdclass={"build_py": BuildLibrary, "bdist_wheel": ForAnyPython}, distclass=WithLibrary,
-      data_files=[("share/man/man1", ["hakmem.1"])])
+setup(cmdclass={"build_py": BuildLibrary, "bdist_wheel": ForAnyPython}, distclass=WithLibrary)

@@ -66,6 +66,7 @@ struct hak_os_seen {
     uint64_t data; /* RLIMIT_DATA */
     uint64_t mappings; /* the most that it may have (vm.max_map_count); 0: unknown */
     uint32_t cpus; /* processors on which it may run; 0: unknown */
+    bool group_unseen; /* its control group may have a limit that is asked for later (os/groups.h) */
     bool strict; /* the system promises no more memory than it has (overcommit_memory=2) */
 };
 

@@ -38,7 +38,7 @@ lab_part() {
 }
 
 # Made on first use, and again when its list of libraries changes; the second with what tests and lints need besides.
-lab_environment() { lab_part compare,tune,pages made-from.toml; }
+lab_environment() { lab_part compare,tune,pages,fleet made-from.toml; }
 lab_test_environment() { lab_environment && lab_part test tests-made-from.toml; }
 
 # lab_tool FILE [ARGUMENT...]: a program of tools/ that needs the lab's libraries.

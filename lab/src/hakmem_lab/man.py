@@ -44,6 +44,13 @@ def prose(text: str) -> Iterator[str]:
             yield from (".PP", escaped(part))
 
 
+def every(commands: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command with its whole name; a group is followed by its own."""
+    for name, command in commands.items():
+        yield before + name, command
+        yield from every(getattr(command, "commands", {}), f"{before}{name} ")
+
+
 def page() -> str:
     """The whole page."""
     app = typer.Typer()
@@ -54,7 +61,7 @@ def page() -> str:
     lines = [f'.TH HAKMEM 1 "" "HAKMEM {__version__}" "HAKMEM"', ".SH NAME"]
     lines += ["hakmem \\- run programs on HAKMEM, inspect, compare and decide", ".SH SYNOPSIS", ".B hakmem"]
     lines += [".I command", "[options] [arguments]", ".SH DESCRIPTION", *list(prose(cli.ABOUT))[1:], ".SH COMMANDS"]
-    for name, command in group.commands.items():
+    for name, command in every(group.commands):
         lines += [f".SS hakmem {escaped(name)}", *list(prose(command.help or ""))[1:]]
         for each in command.params:
             lines += parameter(each)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 # By the imported name; pyproject.toml has the same under optional-dependencies.
-LIBRARIES = {"scipy": "compare", "plotly": "pages", "optuna": "tune"}
+LIBRARIES = {"scipy": "compare", "plotly": "pages", "optuna": "tune", "httpx": "fleet"}
 
 
 def of(module: str | None) -> str | None:

@@ -1,0 +1,191 @@
+"""From two groups of hosts to intervals that hold at every look. Hosts are the units; numpy does the computing.
+
+The assignment was drawn by lot within blocks of hosts that resemble one another, so what would have been seen without
+any effect is known: draw again, and compute again. Everything here follows from that, and nothing assumes a
+distribution, or that hours, days or metrics are independent.
+
+Estimate: the coefficient of the treatment in a linear model with a constant per block and the metric's own value
+before the start (CUPED: Deng et al., WSDM 2013; as a regression: Lin, Ann. Appl. Stat. 7, 2013). Values are
+logarithms, so an effect is a ratio; counts of rare events are differences.
+
+Interval: the estimate is subtracted, and the spread of the same estimate over fresh draws of the assignment is taken
+(Rosenbaum, Stat. Sci. 17, 2002). The interval at each of the planned looks, and of each target, uses a bound such that
+all of them hold together with the stated probability: the draws give the joint distribution over looks and targets;
+what the error rate allows is spent over the looks as (look / looks)**2 (Lan and DeMets, Biometrika 70, 1983; Kim and
+DeMets, ibid. 74, 1987), and within a look over the targets by the largest of them (Westfall and Young, 1993).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+CONFIDENCE = 0.95
+DRAWS = 10_000
+CHUNK_BYTES = 16 << 20
+SPENDING_POWER = 2.0
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Design:
+    """Hosts in blocks: the block's number and the arm of each. A block has hosts of both arms."""
+
+    block: Numbers
+    treated: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, block: Sequence[int] | Numbers, treated: Sequence[bool] | NDArray[np.bool_]) -> Design:
+        numbers = np.unique(np.asarray(block), return_inverse=True)[1].astype(np.int64)
+        return cls(numbers, np.asarray(treated, dtype=bool))
+
+    def usable(self) -> NDArray[np.bool_]:
+        """Whether a host's block has both arms."""
+        size = np.bincount(self.block)
+        own = np.bincount(self.block, self.treated)
+        return np.asarray(((own > 0) & (own < size))[self.block], dtype=bool)
+
+    def kept(self, keep: NDArray[np.bool_]) -> Design:
+        return Design.of(self.block[keep], self.treated[keep])
+
+    def centred(self, values: Array) -> Array:
+        """Values (hosts, or hosts by columns) minus their block's mean."""
+        size = np.bincount(self.block).astype(float)
+        columns = values.reshape(len(values), -1)
+        means = np.stack([np.bincount(self.block, column) for column in columns.T], axis=1) / size[:, None]
+        return np.asarray((columns - means[self.block]).reshape(values.shape))
+
+    @property
+    def weight(self) -> float:
+        """The sum of squares of the centred treatment, which no draw changes."""
+        size, own = np.bincount(self.block).astype(float), np.bincount(self.block, self.treated)
+        return float(np.sum(own * (size - own) / size))
+
+    def draws(self, count: int, seed: int) -> Iterator[NDArray[np.float32]]:
+        """Fresh assignments (draws by hosts, in pieces), each with as many treated hosts per block as the real one."""
+        random = np.random.default_rng(seed)
+        hosts, size = len(self.block), np.bincount(self.block)
+        own = np.bincount(self.block, self.treated).astype(int)
+        order = np.argsort(self.block, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(size)[:-1]])
+        shapes = sorted(set(zip(size.tolist(), own.tolist(), strict=True)))
+        at_once = max(1, min(count, CHUNK_BYTES // (8 * max(hosts, 1))))
+        for begun in range(0, count, at_once):
+            rows = min(at_once, count - begun)
+            drawn = np.zeros((rows, hosts), dtype=np.float32)
+            for each, chosen in shapes:
+                blocks = np.flatnonzero((size == each) & (own == chosen))
+                places = order[starts[blocks][:, None] + np.arange(each)]
+                lots = random.random((rows, len(blocks), each), dtype=np.float32)
+                if each == 2:
+                    first_one = lots[:, :, 0] < lots[:, :, 1]
+                    chosen_ones = np.stack([first_one, ~first_one], axis=2)
+                else:
+                    chosen_ones = lots.argsort(axis=2).argsort(axis=2) < chosen
+                drawn[:, places.ravel()] = chosen_ones.reshape(rows, -1)
+            yield drawn
+
+
+@dataclass(frozen=True)
+class Series:
+    """One metric at every look: values after the start (hosts by looks), and before it, compared by differences."""
+
+    after: Array
+    before: Array
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Estimates of several metrics at several looks, with what fresh draws make of them."""
+
+    effect: Array  # metrics by looks
+    error: Array  # standard errors, the same
+    spread: NDArray[np.float32]  # draws by metrics by looks, in standard errors
+    p: Array  # of no effect at all, at that look alone
+
+    def bounds(self, members: Sequence[int], planned: int, confidence: float = CONFIDENCE) -> Array:
+        """For each look, the number of standard errors at which these metrics' intervals hold together at all looks."""
+        if not members:
+            return np.zeros(self.effect.shape[1])
+        largest = np.abs(self.spread[:, members, :]).max(axis=1)
+        return spend(largest, planned, 1.0 - confidence)
+
+
+def spend(largest: NDArray[np.float32], planned: int, allowed: float) -> Array:
+    """The bounds of the looks so far, out of `planned` ones, given draws of the largest statistic at each."""
+    draws, looks = largest.shape
+    crossed = np.zeros(draws, dtype=bool)
+    found = np.full(looks, math.inf)
+    for look in range(looks):
+        share = allowed * min(1.0, (look + 1) / planned) ** SPENDING_POWER
+        left = int(share * draws) - int(crossed.sum())
+        inside = np.sort(largest[~crossed, look])
+        if left > 0 and left < len(inside):
+            found[look] = inside[-left - 1]
+            crossed |= largest[:, look] > found[look]
+    return found
+
+
+def estimate(design: Design, metrics: Sequence[Series], seed: int, draws: int = DRAWS) -> Estimates:
+    """All metrics at all looks. Every metric has the same hosts, without gaps."""
+    treated = design.centred(design.treated.astype(float))
+    looks = metrics[0].after.shape[1]
+    before = np.stack([each.before for each in metrics], axis=1)
+    x = design.centred(before)
+    x /= np.maximum(np.linalg.norm(x, axis=0), 1e-300)  # of length 1, or 0 if the hosts do not differ
+    y = np.stack([design.centred(each.after) for each in metrics], axis=1)  # hosts by metrics by looks
+    y -= x[:, :, None] * np.einsum("hm,hml->ml", x, y)[None]
+    shared = x.T @ treated
+    weight = np.maximum(design.weight - shared**2, 1e-12)
+    effect = np.einsum("h,hml->ml", treated, y) / weight[:, None]
+    own = treated[:, None] - x * shared[None]
+    left = y - own[:, :, None] * effect[None]
+    hosts, blocks = len(treated), int(design.block.max()) + 1
+    freedom = hosts - blocks
+    scale = math.sqrt(freedom / max(freedom - 2, 1))
+    size = np.maximum(np.linalg.norm(left, axis=0), 1e-300)
+    null_size = np.maximum(np.linalg.norm(y, axis=0), 1e-300)
+    columns = np.concatenate([(left / size).reshape(hosts, -1), (y / null_size).reshape(hosts, -1), x], axis=1)
+    packed = columns.astype(np.float32)
+    spread = np.empty((draws, len(metrics), looks), dtype=np.float32)
+    beyond = np.zeros((len(metrics), looks))
+    seen = np.abs(effect) / null_size * (1.0 - 1e-6)
+    row, each = 0, len(metrics) * looks
+    for drawn in design.draws(draws, seed):
+        products = drawn @ packed
+        rows = len(products)
+        by = (design.weight - products[:, 2 * each :] ** 2)[:, :, None]
+        by = np.maximum(by, np.float32(1e-6 * design.weight))
+        spread[row : row + rows] = products[:, :each].reshape(rows, len(metrics), looks) / by
+        beyond += (np.abs(products[:, each : 2 * each].reshape(rows, len(metrics), looks) / by) >= seen).sum(axis=0)
+        row += rows
+    deviation = np.asarray(spread.std(axis=0), dtype=float)
+    error = deviation * size * scale
+    spread /= np.maximum(deviation, 1e-30).astype(np.float32)
+    return Estimates(effect, np.where(size <= 1e-290, 0.0, error), spread, (beyond + 1) / (draws + 1))
+
+
+def cumulative_means(daily: Array) -> Array:
+    """Means over days 1 to d, for every d, without missing days (NaN); before a host's first day, that day's value."""
+    known = np.isfinite(daily)
+    sums = np.cumsum(np.where(known, daily, 0.0), axis=1)
+    counts = np.cumsum(known, axis=1)
+    means: Array = np.divide(sums, counts, out=np.full(daily.shape, math.nan), where=counts > 0)
+    for day in range(daily.shape[1] - 2, -1, -1):
+        means[:, day] = np.where(np.isfinite(means[:, day]), means[:, day], means[:, day + 1])
+    return means
+
+
+def power(estimates: Estimates, metric: int, bounds: Array, effect: float, shrink: float = 1.0) -> float:
+    """The probability that the interval of some look excludes 0 on the right side, if the effect is this large;
+    `shrink` scales the standard errors, for another number of hosts."""
+    errors = np.maximum(estimates.error[metric] * shrink, 1e-300)
+    away = abs(effect) / errors
+    crossing = estimates.spread[:, metric, :] + away[None] > bounds[None]
+    return float(crossing.any(axis=1).mean())

@@ -1,0 +1,405 @@
+"""A fleet's plan and verdict, held against simulated fleets whose truth is known; the long form is
+bench/fleet/truth.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import http.server
+import json
+import math
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "fleet"))
+
+import real
+import simulated
+import truth
+
+from hakmem_lab.fleet import checks, inference, metrics, profiles, verdict
+from hakmem_lab.fleet import plan as plans
+from hakmem_lab.fleet.inference import Design, Series
+from hakmem_lab.fleet.prometheus import DAY_S, Prometheus
+from hakmem_lab.inspect import openmetrics
+from hakmem_lab.profile import formats
+from hakmem_lab.terminal.errors import LabError
+from tests.conftest import Hakmem
+
+NOW = 1_800_000_000 // DAY_S * DAY_S + 100
+START = NOW - NOW % DAY_S - 28 * DAY_S
+KIND = simulated.Kind(hosts=80, days=28, step_s=6 * 3600)
+
+
+def made(seed: int = 1, hosts: int = 80, **effects: float) -> tuple[simulated.Fleet, plans.Plan]:
+    """A fleet with all metrics, and its plan."""
+    fleet = simulated.make(seed, START, dataclasses.replace(KIND, hosts=hosts))
+    plan = truth.planned(fleet, seed, metrics.METRICS)
+    truth.switched_on(fleet, plan, {name.replace("_", " "): value for name, value in effects.items()})
+    return fleet, plan
+
+
+def judged(fleet: simulated.Fleet, plan: plans.Plan) -> verdict.FleetVerdict:
+    return verdict.decide(plan, simulated.InMemory(fleet, plan.step, plan.select), NOW)
+
+
+def row(found: verdict.FleetVerdict, name: str) -> verdict.Row:
+    return next(each for each in found.rows if each.metric == name)
+
+
+# --- the statistics ---------------------------------------------------------------------------------------------------
+
+
+def test_a_draw_keeps_the_blocks() -> None:
+    design = Design.of([5, 5, 7, 7, 7, 7, 9, 9, 9], [True, False, True, True, False, False, False, True, False])
+    drawn = np.concatenate(list(design.draws(3000, 1)))
+    for block, count in ((0, 1), (1, 2), (2, 1)):
+        assert (drawn[:, design.block == block].sum(axis=1) == count).all()
+    assert np.allclose(drawn.mean(axis=0), [0.5] * 6 + [1 / 3] * 3, atol=0.04)
+    assert design.weight == pytest.approx(1 / 2 + 1 + 2 / 3)
+
+
+def test_the_estimate_is_that_of_a_linear_model() -> None:
+    random = np.random.default_rng(3)
+    block = np.repeat(np.arange(10), 4)
+    treated = np.tile([True, True, False, False], 10)
+    before = random.normal(size=40)
+    after = (before * 0.9 + 0.3 * treated + np.repeat(random.normal(size=10), 4) + random.normal(0, 0.1, 40))[:, None]
+    found = inference.estimate(Design.of(block, treated), [Series(after, before)], 1, 2000)
+    model = np.column_stack([treated, before, *(block == number for number in range(10))]).astype(float)
+    wanted, left, *_ = np.linalg.lstsq(model, after[:, 0], rcond=None)
+    assert found.effect[0, 0] == pytest.approx(wanted[0])
+    error = math.sqrt(left[0] / (40 - 12) * np.linalg.inv(model.T @ model)[0, 0])
+    assert found.error[0, 0] == pytest.approx(error, rel=0.1)
+
+
+def test_what_may_be_wrong_is_spent_over_the_looks() -> None:
+    random = np.random.default_rng(4)
+    walk = np.abs(random.normal(size=(20_000, 7)).cumsum(axis=1) / np.sqrt(np.arange(1, 8))).astype(np.float32)
+    bounds = inference.spend(walk, 7, 0.05)
+    assert (walk > bounds).any(axis=1).mean() == pytest.approx(0.05, abs=0.001)
+    assert bounds[0] > bounds[-1] > 1.96
+    few = inference.spend(walk[:15], 7, 0.05)
+    assert math.isinf(few[0])  # fifteen draws do not resolve a thousandth
+
+
+def test_hosts_of_a_block_resemble_one_another() -> None:
+    random = np.random.default_rng(5)
+    features = np.column_stack([random.normal(size=203), random.normal(0, 9, 203)])
+    strata = ["a"] * 100 + ["b"] * 103
+    block = plans.blocks(features, strata)
+    sizes = np.bincount(block)
+    assert sizes.min() >= plans.BLOCK and sizes.max() < 2 * plans.BLOCK
+    assert not set(block[:100]) & set(block[100:])
+    within = np.mean([np.var(features[block == number], axis=0) for number in range(len(sizes))], axis=0)
+    assert (within < 0.5 * np.var(features, axis=0)).all()
+    treated = plans.lots(block, 7)
+    assert abs(int(treated.sum()) - 101) <= len(sizes) and (plans.lots(block, 7) == treated).all()
+
+
+def test_error_rates_and_coverage_hold() -> None:
+    """120 fleets each: no GO without a gain beyond what chance allows; intervals have the planted gain in them."""
+    nothing, something = truth.Tally(0.0), truth.Tally(3.0)
+    for tally in (nothing, something):
+        for seed in range(120):
+            fleet = simulated.make(seed + 1000, START, simulated.Kind(hosts=64, days=28, step_s=DAY_S // 4))
+            plan = truth.planned(fleet, seed)
+            truth.switched_on(fleet, plan, {"resident memory": truth.log_of(tally.gain)})
+            tally.add(plan, verdict.decide(plan, simulated.InMemory(fleet, plan.step, plan.select), NOW))
+        assert tally.refused <= 3
+    assert nothing.any_day <= stats.binom.ppf(0.999, 120, 0.025)
+    for tally in (nothing, something):
+        low, high = (float(stats.binom.ppf(each, 120, 0.95)) for each in (0.001, 0.999))
+        assert low <= tally.covers_all <= high, tally.line()
+    assert something.found >= 60
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_planted_gain_is_a_go_and_a_broken_guard_rail_none() -> None:
+    found = judged(*made(hosts=400, resident_memory=truth.log_of(8.0)))
+    assert found.verdict == "GO", found
+    assert row(found, "resident memory").low < 8.0 < row(found, "resident memory").high
+    assert row(found, "kills").word == "holds" and row(found, "kills").high > 0
+    found = judged(*made(hosts=400, resident_memory=truth.log_of(8.0), processor_time=math.log(1.2)))
+    assert found.verdict == "NO-GO" and found.reason.startswith("processor time")
+    assert row(found, "processor time").word == "broken" and -22 < row(found, "processor time").gain < -18
+    found = judged(*made(hosts=400, resident_memory=truth.log_of(8.0), kills=0.3))
+    assert found.verdict == "NO-GO" and found.reason.startswith("kills")
+
+
+def test_a_look_before_the_end_is_the_same_as_that_look_at_the_end() -> None:
+    fleet, plan = made(resident_memory=truth.log_of(8.0))
+    source = simulated.InMemory(fleet, plan.step, plan.select)
+    early = verdict.decide(plan, source, plan.start + 5.5 * DAY_S)
+    assert early.day == 5 and len(row(early, "resident memory").by_look) == 5
+    assert row(early, "resident memory").low < row(early, "resident memory").gain
+    with pytest.raises(LabError, match="first day"):
+        verdict.decide(plan, source, plan.start + 3600)
+    with pytest.raises(LabError, match="one look"):
+        verdict.decide(plan.model_copy(update={"looks": "end"}), source, plan.start + 5.5 * DAY_S)
+
+
+def refused(fleet: simulated.Fleet, plan: plans.Plan) -> str:
+    found = judged(fleet, plan)
+    assert found.verdict == "REFUSED" and not found.rows
+    return "; ".join(found.refusals)
+
+
+def test_it_refuses_what_cannot_be_compared() -> None:
+    fleet, plan = made()
+    treated = np.array([each.arm == "hakmem" for each in plan.hosts])
+    assert judged(fleet, plan).verdict != "REFUSED"
+
+    fleet.there[:9, 56:] = False
+    assert "9 of 80 hosts have no data (11.2 %): host-00000:9798" in refused(fleet, plan)
+
+    fleet, plan = made()
+    fleet.served[np.flatnonzero(treated)[:3], 56:] = 0.0
+    assert "3 hosts should run on HAKMEM and do not: host-" in refused(fleet, plan)
+    fleet.served[np.flatnonzero(~treated)[:2], 56:] = 1.0
+    assert "2 hosts should not run on HAKMEM and do" in refused(fleet, plan)
+
+    fleet, plan = made()
+    fleet.resident[treated, 40:] *= 0.95  # switched on four days too early
+    assert "the groups differed before the start: resident memory" in refused(fleet, plan)
+    fleet, plan = made()
+    fleet.resident[treated] *= 2.0
+    assert "the groups differed before the start: resident memory" in refused(fleet, plan)
+
+    fleet, plan = made()
+    fleet.started[treated, 56 + 20 :] += 7.0
+    assert "on day 6, " in refused(fleet, plan) and "a deployment hit one side only" in refused(fleet, plan)
+
+    fleet, plan = made()
+    plan.hosts[0], plan.hosts[1] = (
+        plan.hosts[0].model_copy(update={"arm": plan.hosts[1].arm}),
+        plan.hosts[1].model_copy(update={"arm": plan.hosts[0].arm}),
+    )
+    if plan.hosts[0].arm != plan.hosts[1].arm:
+        assert "changed after it was drawn" in refused(fleet, plan)
+
+    plan = made()[1].model_copy(update={"metrics": [*metrics.METRICS, metrics.of_user("p99=nowhere", "guard")]})
+    assert "100 % of the hosts have no data of p99" in refused(made()[0], plan)
+
+
+def test_hosts_missing_on_one_side_are_refused() -> None:
+    fleet = simulated.make(2, START, simulated.Kind(hosts=400, days=28, step_s=DAY_S // 2))
+    plan = truth.planned(fleet, 2, step="12h")
+    truth.switched_on(fleet, plan, {})
+    treated = np.array([each.arm == "hakmem" for each in plan.hosts])
+    fleet.there[np.flatnonzero(treated)[:16], 28:] = False
+    assert "hosts are missing on one side" in "; ".join(judged(fleet, plan).refusals)
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_s_promise_is_about_what_is_found() -> None:
+    _, plan = made()
+    promise = plan.power[0]
+    assert 0 <= promise.power <= 1 and promise.smallest > promise.error > 0
+    assert promise.hosts_needed is not None and promise.hosts_needed > 80
+    assert sum(each.arm == "hakmem" for each in plan.hosts) == 40
+
+
+def test_the_assignment_is_printed_for_who_applies_it() -> None:
+    plan = made()[1]
+    text = plans.as_ansible(plan)
+    assert text.count("host-00000 ") == 1 and "[hakmem:vars]\nhakmem_preload=true" in text
+    assert plans.as_kubernetes(plan).count("hakmem.io/arm=hakmem") == 1
+    assert len(plans.as_labels(plan).splitlines()) == 80
+
+
+def test_queries_are_filled_in() -> None:
+    found = metrics.filled(metrics.METRICS[5].query, "node", 'service="a"', "5m")
+    assert found == 'sum by (node) (increase(hakmem_cgroup_memory_events_total{event="oom_kill",service="a"}[1d]))'
+    assert "{" not in metrics.filled(metrics.METRICS[0].query, "node", "", "5m")
+    assert metrics.filled(metrics.METRICS[1].query, "node", "", "5m").endswith("[86100s:5m]) * 300")
+    with pytest.raises(LabError, match="not NAME=QUERY"):
+        metrics.of_user("p99", "guard")
+
+
+# --- Prometheus -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def answering(status: int, content: bytes, wait: float = 0.0) -> Iterator[str]:
+    """A server that answers everything so."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            time.sleep(wait)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_half_of_an_answer_is_none() -> None:
+    whole = {"status": "success", "data": {"resultType": "matrix", "result": []}}
+    cases = [
+        (200, json.dumps(whole | {"warnings": ["store-2 is down"]}).encode(), "answers in part: store-2 is down"),
+        (200, json.dumps(whole | {"isPartial": True}).encode(), "answers in part"),
+        (422, b'{"status": "error", "error": "query processing would load too many samples"}', "too many samples"),
+        (502, b"<html>bad gateway</html>", "answers 502, and not as Prometheus does"),
+    ]
+    for status, content, said in cases:
+        with answering(status, content) as url, pytest.raises(LabError, match=said):
+            Prometheus(url).daily("up", "instance", 0, 3)
+    with (
+        answering(200, json.dumps(whole).encode(), wait=1.0) as url,
+        pytest.raises(LabError, match="not answered for 0 s"),
+    ):
+        Prometheus(url, timeout_s=0.2).daily("up", "instance", 0, 3)
+    with pytest.raises(LabError, match="cannot be asked"):
+        Prometheus("http://127.0.0.1:9").daily("up", "instance", 0, 3)
+    with pytest.raises(LabError, match="not an address"):
+        Prometheus("prometheus:9090").daily("up", "instance", 0, 3)
+    late = {"status": "success", "data": {"resultType": "scalar", "result": [0, str(time.time() - 900)]}}
+    with (
+        answering(200, json.dumps(late).encode()) as url,
+        pytest.raises(LabError, match=r"clock of .* differs by -900 s"),
+    ):
+        Prometheus(url).check_clock()
+
+
+@pytest.mark.skipif(not real.is_here(), reason="no prometheus; ./dev setup")
+def test_from_a_real_prometheus_to_a_decision(tmp_path: Path, hakmem: Hakmem) -> None:
+    """History, plan, switch, verdict, page: as a user goes, and with the same figures as in memory."""
+    today = int(time.time()) // DAY_S * DAY_S
+    fleet = simulated.make(3, today - 28 * DAY_S, KIND)
+    before = simulated.make(3, today - 28 * DAY_S, KIND)
+    before.there[:, 56:] = False
+    real.backfill([before], tmp_path)
+    first = time.strftime("%Y-%m-%d", time.gmtime(today - 14 * DAY_S))
+    asked = ["--select", 'service="web"', "--step", "6h", "--start", first]
+    with real.serving(tmp_path) as url:
+        said = hakmem("fleet", "plan", "--prometheus", url, *asked, "--seed", "7", "-o", "plan.json").stdout
+        assert "40 hosts with HAKMEM, 40 without" in said and "days needed" in said
+        ansible = hakmem("fleet", "plan", "--prometheus", url, *asked, "--as", "ansible", "-o", "other.json").stdout
+        assert ansible.startswith("[hakmem]\nhost-")
+        hakmem("fleet", "plan", "--prometheus", url, "--select", 'service="none"', "-o", "none.json", status=1)
+    plan = plans.Plan.model_validate_json((tmp_path / "plan.json").read_text())
+    truth.switched_on(fleet, plan, {"resident memory": truth.log_of(8.0)})
+    fleet.there[:, :56] = False
+    real.backfill([fleet], tmp_path)
+    fleet.there |= before.there
+    with real.serving(tmp_path) as url:
+        found = hakmem("fleet", "verdict", "--prometheus", url, "--plan", "plan.json", status=None)
+        assert "resident memory" in found.stdout and "│ GO " in found.stdout, found.stdout
+        text = hakmem("fleet", "verdict", "--prometheus", url, "--plan", "plan.json", "--json", status=None).stdout
+    result = verdict.FleetVerdict.model_validate_json(text)
+    same = verdict.decide(plan, simulated.InMemory(fleet, "6h", plan.select), time.time())
+    assert row(result, "resident memory").gain == pytest.approx(row(same, "resident memory").gain, abs=0.02)
+    assert row(result, "processor time").low == pytest.approx(row(same, "processor time").low, abs=1.0)
+    (tmp_path / "verdict.json").write_text(text)
+    hakmem("fleet", "page", "verdict.json", "-o", "fleet.html")
+    page = (tmp_path / "fleet.html").read_text()
+    assert found.returncode == {"GO": 0, "INCONCLUSIVE": 4}[result.verdict] and result.verdict in page
+    assert "resident memory" in page and 'class="chart"' in page
+
+
+# --- rules and the dashboard ------------------------------------------------------------------------------------------
+
+PACKAGED = Path(__file__).resolve().parents[2] / "packaging" / "fleet"
+
+
+@pytest.mark.skipif(not real.is_here(), reason="no promtool; ./dev setup")
+def test_rules_are_right_and_name_each_server_s_trouble() -> None:
+    for words in (["check", "rules", "rules.yaml"], ["test", "rules", "rules_test.yaml"]):
+        done = subprocess.run(["promtool", *words], cwd=PACKAGED, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def known_metrics() -> set[str]:
+    """What the exporter serves: its own names, and those of the list."""
+    source = (PACKAGED.parents[1] / "rust" / "hakmem-exporter" / "src" / "metrics.rs").read_text()
+    found = set()
+    for kind, name, unit in re.findall(
+        r'(gauge|counter)\("(hakmem_\w+)", (?:Some\(Unit::(\w+)\)|bytes\(\)|None)', source
+    ):
+        found.add(name + (f"_{unit.lower()}" if unit else "") + ("_total" if kind == "counter" else ""))
+    found |= {f"{name}_bytes" for name in re.findall(r'"(hakmem_process_\w+)", bytes\(\)', source)}
+    return found | {each.sample for each in openmetrics.metrics()}
+
+
+def test_rules_and_queries_ask_for_metrics_that_exist() -> None:
+    texts = [(PACKAGED / name).read_text() for name in ("rules.yaml", "dashboard.json")]
+    texts += [each.query for each in metrics.METRICS] + [metrics.SEEN, metrics.SERVED]
+    asked = {name for text in texts for name in re.findall(r"(?<![\w:.-])hakmem_\w+(?=[{\[ +<>/)*]|$)", text)}
+    recorded = set(re.findall(r"record: (\S+)", texts[0]))
+    assert len(asked) > 15 and asked <= known_metrics(), asked - known_metrics()
+    used = {name for text in texts for name in re.findall(r"instance:hakmem_[\w:]+", text)}
+    assert used <= recorded
+
+
+def test_the_dashboard_is_what_grafana_s_library_makes() -> None:
+    pytest.importorskip("grafana_foundation_sdk")
+    made = subprocess.run(
+        [sys.executable, PACKAGED / "dashboard.py"], capture_output=True, text=True, check=True
+    ).stdout
+    assert made == (PACKAGED / "dashboard.json").read_text()
+
+
+# --- profiles ---------------------------------------------------------------------------------------------------------
+
+
+def pprof_file(path: Path, live: dict[str, int]) -> None:
+    """A profile with one function per stack."""
+    profile = formats.messages()["Profile"]()
+    strings = ["", "inuse_objects", "count", "inuse_space", "bytes", *live]
+    for kind, unit in ((1, 2), (3, 4)):
+        profile.sample_type.add(type=kind, unit=unit)
+    for number, (name, size) in enumerate(live.items(), start=1):
+        profile.function.add(id=number, name=strings.index(name))
+        profile.location.add(id=number).line.add(function_id=number, line=1)
+        profile.sample.add(location_id=[number], value=[1, size])
+    profile.string_table.extend(strings)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(gzip.compress(profile.SerializeToString()))
+
+
+def test_profiles_of_two_groups_differ_per_host(tmp_path: Path, hakmem: Hakmem) -> None:
+    for host in range(4):
+        pprof_file(tmp_path / "control" / f"{host}.pb.gz", {"parse": 4000, "cache": 1000})
+    for host in range(2):
+        pprof_file(tmp_path / "hakmem" / f"{host}.pb.gz", {"parse": 4000, "cache": 3000})
+    found = profiles.difference(profiles.folder(tmp_path / "control"), profiles.folder(tmp_path / "hakmem"))
+    grown = {stack[0].name: values["growth"].bytes for stack, values in found.stacks.items()}
+    assert grown == {"parse": 0.0, "cache": 2000.0}
+    hakmem("fleet", "diff", "control", "hakmem", "-o", "difference.html")
+    assert "cache" in (tmp_path / "difference.html").read_text()
+    (tmp_path / "hakmem" / "bad.pb").write_bytes(b"no profile")
+    with pytest.raises(LabError, match=r"not a profile|not a heap profile"):
+        profiles.folder(tmp_path / "hakmem")
+    with pytest.raises(LabError, match="no pprof files"):
+        profiles.folder(tmp_path / "nowhere")
+
+
+def test_checks_name_few_hosts() -> None:
+    assert checks.some(["a", "b"]) == "a, b"
+    assert checks.some([str(each) for each in range(7)]) == "0, 1, 2, 3, 4 and 2 more"

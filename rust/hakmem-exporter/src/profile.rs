@@ -1,0 +1,229 @@
+//! The heap profile of a running process (docs/profiling.md): asks the library for a dump, and reads it. A process that was started
+//! with HAKMEM_PROFILE=ready has its profile switched on by the first request; nothing is switched on in any other.
+
+use std::fs;
+use std::os::unix::fs::{chown, DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
+use serde::Deserialize;
+
+use crate::host::Host;
+use crate::live::Page;
+use crate::memory::{Fault, Memory, Running};
+use crate::process::{mapping, mappings, Mapping};
+
+const ANSWER: Duration = Duration::from_secs(10);
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Why there is no profile.
+#[derive(Debug)]
+pub enum Refusal {
+    Unreadable(Fault),
+    /// No profile runs, and the process was not started to begin one.
+    NotRunning,
+    NoAnswer,
+    Failed(String),
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Refusal {
+        Refusal::Unreadable(fault)
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refusal::Unreadable(fault) => fault.fmt(f),
+            Refusal::NotRunning => {
+                write!(f, "no profile runs: start the process with HAKMEM_PROFILE=1, or with HAKMEM_PROFILE=ready HAKMEM_STATS_SIGNAL=N")
+            }
+            Refusal::NoAnswer => {
+                write!(
+                    f,
+                    "the process has not answered for {} s: it answers when it allocates, or at HAKMEM_STATS_SIGNAL",
+                    ANSWER.as_secs()
+                )
+            }
+            Refusal::Failed(why) => write!(f, "{why}"),
+        }
+    }
+}
+
+/// A dump as the library writes it; counts are of samples.
+#[derive(Debug, Deserialize)]
+pub struct Dump {
+    pub interval: u64,
+    pub sites: Vec<Site>,
+    maps: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Site {
+    pub frames: Vec<u64>,
+    pub allocated: (i64, i64), // samples, and their requested bytes
+    freed: (i64, i64),
+}
+
+impl Site {
+    pub fn live(&self) -> (i64, i64) {
+        (self.allocated.0.wrapping_sub(self.freed.0), self.allocated.1.wrapping_sub(self.freed.1))
+    }
+}
+
+impl Dump {
+    /// The executable mappings of files.
+    pub fn mappings(&self) -> Vec<Mapping> {
+        self.maps.lines().filter_map(mapping).filter(|each| each.executable && each.path.starts_with('/')).collect()
+    }
+}
+
+/// Blocks and bytes that these samples stand for: one block in 1 - exp(-size / interval) is sampled.
+pub fn estimate((count, bytes): (i64, i64), interval: u64) -> (i64, i64) {
+    if count <= 0 || bytes <= 0 {
+        return (count.max(0), 0);
+    }
+    let mean = bytes as f64 / count as f64;
+    let chance = if interval <= 1 { 1.0 } else { -(-mean / interval as f64).exp_m1() };
+    ((count as f64 / chance).round() as i64, (bytes as f64 / chance).round() as i64)
+}
+
+/// A process that is asked.
+struct Asked<'a> {
+    page: Page<'a>,
+    memory: &'a Running,
+    pidfd: rustix::fd::OwnedFd,
+}
+
+impl Asked<'_> {
+    fn at(&self, name: &str) -> Result<u64, Fault> {
+        Ok(self.page.root("profile")?.wrapping_add(self.page.number(&format!("profile_{name}"))? as u64))
+    }
+
+    fn half(&self, name: &str) -> Result<u32, Fault> {
+        self.memory.half(self.at(name)?)
+    }
+
+    fn request(&self, what: &str) -> Result<(), Refusal> {
+        let (before, signal) = (self.half("answered")?, self.half("signal")?);
+        // While a profile counts, this makes the next call of malloc look for a request.
+        let former = self.half("malloc_counts")?;
+        if self.page.is_profiled()? {
+            self.memory.write(self.at("malloc_counts")?, &0u32.to_ne_bytes())?;
+        }
+        let number = self.page.number(&format!("profile_{what}"))? as u32;
+        self.memory.write(self.at("request")?, &number.to_ne_bytes())?;
+        if let Some(signal) = Signal::from_named_raw(signal as i32) {
+            let _ = pidfd_send_signal(&self.pidfd, signal);
+        }
+        let deadline = Instant::now() + ANSWER;
+        while self.half("answered")? == before {
+            if Instant::now() > deadline {
+                // Withdrawn, so that it is not served later.
+                self.memory.write(self.at("request")?, &0u32.to_ne_bytes())?;
+                if self.page.is_profiled()? {
+                    self.memory.write(self.at("malloc_counts")?, &former.to_ne_bytes())?;
+                }
+                return Err(Refusal::NoAnswer);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        match self.half("result")? {
+            0 => Ok(()),
+            code => Err(Refusal::Failed(std::io::Error::from_raw_os_error(code as i32).to_string())),
+        }
+    }
+}
+
+/// A new folder in which the process may write, as it and as we see it. It is removed when dropped.
+struct Folder {
+    ours: PathBuf,
+    theirs: String,
+}
+
+impl Folder {
+    fn new(process: &Path) -> Result<Folder, Refusal> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let nanos = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos());
+        let theirs = format!("/tmp/hakmem-exporter-{}-{number}-{nanos:x}", std::process::id());
+        let ours = process.join("root").join(theirs.trim_start_matches('/'));
+        let failed = |error: std::io::Error| Refusal::Failed(format!("no folder for the profile in the process's /tmp: {error}"));
+        fs::DirBuilder::new().mode(0o700).create(&ours).map_err(failed)?;
+        let folder = Folder { ours, theirs };
+        let owner = fs::metadata(process).map_err(failed)?;
+        if owner.uid() != rustix::process::geteuid().as_raw() {
+            chown(&folder.ours, Some(owner.uid()), Some(owner.gid())).map_err(failed)?;
+        }
+        Ok(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.ours);
+    }
+}
+
+/// The profile of a process up to now.
+pub fn dump(host: &Host, pid: u32) -> Result<Dump, Refusal> {
+    let process = host.folder(pid);
+    let memory = Running::open_to_write(&process)?;
+    let address = host.live_page(&process, &mappings(&process)?)?;
+    let pid = Pid::from_raw(pid as i32).ok_or(Fault::Ended)?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| Fault::Ended)?;
+    let asked = Asked { page: Page::at(&memory, address)?, memory: &memory, pidfd };
+    if !asked.page.is_profiled()? {
+        if asked.half("signal")? == 0 {
+            return Err(Refusal::NotRunning);
+        }
+        asked.request("start")?;
+    }
+    let folder = Folder::new(&process)?;
+    let mut path = format!("{}/profile.json", folder.theirs).into_bytes();
+    path.push(0);
+    if path.len() > asked.page.number("profile_path_size")? {
+        return Err(Refusal::Failed("the dump's name is too long".to_string()));
+    }
+    memory.write(asked.at("path")?, &path)?;
+    asked.request("dump")?;
+    read(&folder.ours.join("profile.json"))
+}
+
+fn read(path: &Path) -> Result<Dump, Refusal> {
+    let failed = |why: String| Refusal::Failed(format!("the dump cannot be read: {why}"));
+    // The process may have put anything there, a link or a device too.
+    let about = fs::symlink_metadata(path).map_err(|error| failed(error.to_string()))?;
+    if !about.is_file() || about.len() > MOST_BYTES {
+        return Err(failed("it is no file of a profile's size".to_string()));
+    }
+    let content = fs::read(path).map_err(|error| failed(error.to_string()))?;
+    serde_json::from_slice(&content).map_err(|error| failed(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_stand_for_more_the_smaller_their_blocks_are() {
+        assert_eq!(estimate((3, 3 << 20), 1), (3, 3 << 20));
+        let (blocks, bytes) = estimate((10, 640), 512 << 10);
+        assert!((blocks as f64 / (10.0 * (512 << 10) as f64 / 64.0) - 1.0).abs() < 0.01);
+        assert_eq!(bytes / blocks, 64);
+        assert_eq!(estimate((-1, 5), 1), (0, 0));
+        assert_eq!(estimate((2, 0), 512), (2, 0));
+    }
+
+    #[test]
+    fn a_dump_is_read() {
+        let text = r#"{"interval": 512, "sites": [{"frames": [4096], "allocated": [3, 300], "freed": [1, 100], "peak": [1, 2]}],
+                       "maps": "1000-2000 r-xp 0 00:01 7 /bin/x\n3000-4000 rw-p 0 00:00 0\n", "pid": 4}"#;
+        let found: Dump = serde_json::from_str(text).unwrap();
+        assert_eq!(found.sites[0].live(), (2, 200));
+        assert_eq!(found.mappings().len(), 1);
+    }
+}
