@@ -28,8 +28,11 @@ MUSL = """## musl
 - A program with the C++ runtime linked into it keeps that runtime's operators, which call the library's malloc; sizes given to
   `delete` are not checked there.
 - What only glibc has, such as `mallinfo` and `malloc_trim`, is not exported.
-- Not right yet: an allocation before `main`'s constructors, a fork beside `getline`, C++'s operators in the shared form, some forks in slow
-  paths, the preloaded hardened mode, three cases of the unwinder. The list of tests has not been run there as a whole.
+- In a forked child, freed blocks of the parent's other threads stay resident (`override.test_fork_children`).
+- The background thread is the C library's, so a wrapper of `pthread_create` that holds a lock can hang
+  (`override.test_thread_apart`; [0064](decisions/0064-a-thread-that-only-the-kernel-knows.md)).
+- Preloaded into a program of glibc, the library ends it with the loader's one line; a library for glibc ends a program of musl so.
+- The list of tests has not been run to its end there.
 """
 
 REPLACED = """## What it replaces besides malloc's family
@@ -101,8 +104,9 @@ def each_change():
 SYSTEMS = """## Systems
 
 What passed of each family of tests, out of those that ran, and what failed. `./dev test root RELEASE` runs the released library in a
-root of that Debian, with tests built there; musl, 64-bit Arm and RISC-V are `./dev test musl`, `aarch64` and `riscv64`, the latter
-two under qemu, with the size of pages that is named: there was no native run.
+root of that Debian, with tests built here, or by its own compiler; musl, 64-bit Arm and RISC-V are `./dev test musl`, `aarch64` and `riscv64`, the latter
+two under qemu, with the size of pages that is named: there was no native run. Redis 8 calls jemalloc's own functions beside malloc's, so it
+cannot run on another malloc.
 """
 
 

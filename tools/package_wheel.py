@@ -65,12 +65,14 @@ def manual():
 
 
 def check_tag(wheel, tag):
-    """Nothing but the library beside it keeps a library of the wheel from all systems with the tag, by auditwheel's lists."""
-    shown = " ".join(run([tool("auditwheel"), "show", wheel]).replace('"', "'").split())
-    asked = [int(number) for number in re.findall(r"\d+", tag)[:2]]
+    """By auditwheel's lists nothing keeps a library of the wheel from all systems with the tag, but the library beside it and, by the
+    name that zig gives it, musl itself."""
+    shown = " ".join(run([tool("auditwheel"), "show", "--ldpaths", OUT / "none", wheel]).replace('"', "'").split())
+    asked = [int(number) for number in re.findall(r"_(\d+)_(\d+)_", tag)[0]]
     bound = re.search(r"constrains the platform tag to '\w+linux_(\d+)_(\d+)_", shown)
-    others = re.search(rf"tag '{tag}' the following shared library dependencies will need to be eliminated: (\S+)(?= In order| This|$)", shown)
-    if not (bound and [int(number) for number in bound.groups()] <= asked) and not (others and others.group(1) == "libhakmem.so.0"):
+    others = re.search(rf"tag '{tag}' the following shared library dependencies will need to be eliminated: ((?:[\w.+-]+(?:, )?)+)", shown)
+    known = {"libhakmem.so.0", *(["libc.so"] if "musl" in tag else [])}
+    if not (bound and [int(number) for number in bound.groups()] <= asked) and not (others and set(others.group(1).split(", ")) <= known):
         raise Failed(f"auditwheel finds {wheel.name} not to be {tag}:\n{shown}")
 
 
@@ -97,10 +99,10 @@ def build(target):
         shutil.rmtree(built, ignore_errors=True)
         run([tool("python"), "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, source],
             env={**environment, "CC": str(compiler), "_PYTHON_HOST_PLATFORM": system})
+        run([tool("python"), "-m", "wheel", "tags", "--remove", "--platform-tag", tag, next(folder.glob("*.whl"))])
         wheel = next(folder.glob("*.whl"))
         check_tag(wheel, tag)
-        run([tool("python"), "-m", "wheel", "tags", "--remove", "--platform-tag", tag, wheel])
-        shutil.move(next(folder.glob("*.whl")), target / next(folder.glob("*.whl")).name)
+        shutil.move(wheel, target / wheel.name)
         wheels += target.glob(f"*-{tag}.whl")
     shutil.copy2(sdist, target)
     run([tool("python"), "-m", "build", "--no-isolation", "--wheel", "--outdir", target, stage_lab()], env=environment)

@@ -36,14 +36,12 @@
 #else
 #define hak_prefetch_to_write(p) __builtin_prefetch((p), 1)
 #endif
-/* Declares `linked`, the C library's function `name` by the version that every glibc gives it on the processor; NULL where no loaded
- * library has it. */
+/* Declares `linked`, the C library's function `name` by the version that every glibc gives it on these processors; NULL where no
+ * loaded library has it. */
 #if defined(__x86_64__)
 #define HAK_FIRST_GLIBC "GLIBC_2.2.5"
 #elif defined(__aarch64__)
 #define HAK_FIRST_GLIBC "GLIBC_2.17"
-#elif defined(__riscv)
-#define HAK_FIRST_GLIBC "GLIBC_2.27"
 #endif
 #if defined(HAK_FIRST_GLIBC)
 #define HAK_LINK_FIRST(type, linked, name) \

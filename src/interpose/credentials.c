@@ -11,8 +11,7 @@
 #include <grp.h>
 #include <unistd.h>
 
-#include "base/compiler.h"
-#include "interpose/next.h"
+#include "os/os.h"
 #include "upkeep/background.h"
 
 const bool hak__background_sees_credentials = true;
@@ -22,7 +21,7 @@ const bool hak__background_sees_credentials = true;
     hak_export hak_cold int name params \
     { \
         int (*next) params; \
-        *(void **)(void *)&next = hak__next(#name); \
+        *(void **)(void *)&next = hak__os_next(#name); \
         if (next == NULL) { \
             errno = ENOSYS; \
             return -1; \

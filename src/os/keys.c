@@ -1,8 +1,9 @@
-/* Keys of pthread's: see os.h. Beside the units, since the archive has them from the linker.
+/* Keys of pthread's, and dlsym: see os.h. Beside the units, since the archive has them from the linker.
  *
- * glibc moved them in 2.34, from libpthread to libc. A library linked as usual would need that version; one that asked for libpthread
+ * glibc moved them in 2.34, from libpthread and libdl to libc. A library linked as usual would need that version; one that asked for libpthread
  * would load it into every program. So these references are weak, of the version that every glibc gives the functions, and NULL in a
  * program without threads on an older one. It may load libpthread later: then they are looked up (docs/decisions/0105). */
+#include <dlfcn.h>
 #include <pthread.h>
 
 #include "base/atomic.h"
@@ -43,7 +44,22 @@ int hak__os_key_set(pthread_key_t key, const void *value)
     return set(key, value);
 }
 
+typedef void *next_dlsym(void *, const char *);
+HAK_LINK_FIRST(next_dlsym, next_linked_dlsym, dlsym);
+
+void *hak__os_next(const char *name)
+{
+    if (next_linked_dlsym != NULL)
+        return next_linked_dlsym(RTLD_NEXT, name);
+    hak__loaded_know();
+    return hak__loaded_after((const void *)(uintptr_t)hak__os_next, name);
+}
+
 #else
+
+#if HAK_OVERRIDE && HAK_SHARED
+void *hak__os_next(const char *name) { return dlsym(RTLD_NEXT, name); }
+#endif
 
 bool hak__os_keys(void) { return true; }
 int hak__os_key_create(pthread_key_t *key, void (*ends)(void *)) { return pthread_key_create(key, ends); }

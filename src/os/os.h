@@ -134,6 +134,9 @@ bool hak__os_keys(void);
 int hak__os_key_create(pthread_key_t *key, void (*ends)(void *));
 int hak__os_key_set(pthread_key_t key, const void *value);
 
+/* The next definition of a name behind this library's, or NULL. For interpose/: libhakmem.a has no such function. */
+hak_cold void *hak__os_next(const char *name);
+
 /* The calling thread's thread pointer; its thread-local variables are at the same distance from it in every thread. */
 const char *hak__os_thread_pointer(void);
 

@@ -20,7 +20,10 @@ static int use_up(int n)
 
 int main(void)
 {
-    enum { MINIMUM = 51, LEAST = 249 };   /* AT_MINSIGSTKSZ, _SC_MINSIGSTKSZ: not every C library knows how much the kernel saves there */
+    enum {
+        MINIMUM = 51,
+        LEAST = 249
+    }; /* AT_MINSIGSTKSZ, _SC_MINSIGSTKSZ: not every C library knows how much the kernel saves there */
     long least = sysconf(LEAST), saved = (long)getauxval(MINIMUM);
     stack_t other = { .ss_size = (size_t)(least > saved ? least : saved) + 2048 };
     other.ss_sp = malloc(other.ss_size);

@@ -40,7 +40,7 @@ static void raw_forks_under_load(void)
 #if __GLIBC_PREREQ(2, 34)
     churn_begin(LOADED_BY);
     for (unsigned i = in_long_form(50, 1000); i > 0; i--)
-        child_lives(_Fork, false);   /* whose C library is not ready for threads */
+        child_lives(_Fork, false); /* whose C library is not ready for threads */
     churn_end();
 #endif
 #endif
@@ -319,11 +319,11 @@ static void thread_first(bool had_threads)
 {
     enum { THREADS = 3 };
     pthread_t threads[THREADS];
-    for (int i = 0; had_threads && i < THREADS; i++)   /* and leave the C library stacks for the child's */
+    for (int i = 0; had_threads && i < THREADS; i++) /* and leave the C library stacks for the child's */
         expect(pthread_create(&threads[i], NULL, take_turns, NULL) == 0);
     for (int i = 0; had_threads && i < THREADS; i++)
         expect(pthread_join(threads[i], NULL) == 0);
-    take_turns(NULL);   /* what is cached is enough for a while: the child's first thread needs no slow path */
+    take_turns(NULL); /* what is cached is enough for a while: the child's first thread needs no slow path */
     pid_t child = fork();
     expect(child >= 0);
     if (child == 0) {

@@ -158,9 +158,14 @@ static const struct ending {
     void (*end)(void);
     unsigned rounds;
 } endings[] = {
-    { "threads", at_threads, 10 }, { "handler", in_handler, INTERRUPTIONS }, { "stopped", at_stopped_thread, INTERRUPTIONS / 2 },
-    { "handlers", at_handlers, 2 }, { "children", at_children, 8 }, { "inaccessible", with_inaccessible_pages, 1 },
-    { "once", at_once, 1 }, { "exec", by_exec, 1 },
+    { "threads", at_threads, 10 },
+    { "handler", in_handler, INTERRUPTIONS },
+    { "stopped", at_stopped_thread, INTERRUPTIONS / 2 },
+    { "handlers", at_handlers, 2 },
+    { "children", at_children, 8 },
+    { "inaccessible", with_inaccessible_pages, 1 },
+    { "once", at_once, 1 },
+    { "exec", by_exec, 1 },
 };
 enum { ENDINGS = sizeof endings / sizeof *endings };
 

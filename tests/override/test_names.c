@@ -20,7 +20,7 @@ void *__libc_memalign(size_t align, size_t n);
 void *__libc_valloc(size_t n);
 void *__libc_pvalloc(size_t n);
 
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"   /* mallinfo is, and programs use it all the same */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* mallinfo is, and programs use it all the same */
 
 #define SAME(name, own) { #name, (void *)(uintptr_t)name, (void *)(uintptr_t)own }
 
