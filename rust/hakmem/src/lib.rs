@@ -25,6 +25,8 @@ pub use hakmem_sys as sys;
 pub use hakmem_sys::hak_stats as Stats;
 
 pub mod heap;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod names;
 pub mod options;
 
