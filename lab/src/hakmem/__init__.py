@@ -95,7 +95,7 @@ def stats(ledger: bool = False) -> dict[str, Any]:
 
 
 def open_metrics(end: bool = True) -> str:
-    """The current figures as OpenMetrics text, for a program that serves its own /metrics, with `end` up to its last line."""
+    """The current figures as OpenMetrics text, for a program that serves its own /metrics; `end`: with its end mark."""
     from hakmem_lab.inspect import openmetrics
     from hakmem_lab.inspect.snapshots import Snapshot
 
