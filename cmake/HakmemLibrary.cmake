@@ -38,8 +38,9 @@ function(hakmem_add_beside target shared)
 endfunction()
 file(GLOB hakmem_interposed CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/interpose/*.c")
 hakmem_add_beside(hakmem_interposed 1 ${hakmem_interposed})
-hakmem_add_beside(hakmem_shared_only 1 "${PROJECT_SOURCE_DIR}/src/entry/cxx_linked.c")
-hakmem_add_beside(hakmem_archive_only 0 "${PROJECT_SOURCE_DIR}/src/entry/cxx_linked.c")
+set(hakmem_differing "${PROJECT_SOURCE_DIR}/src/entry/cxx_linked.c" "${PROJECT_SOURCE_DIR}/src/os/keys.c")
+hakmem_add_beside(hakmem_shared_only 1 ${hakmem_differing})
+hakmem_add_beside(hakmem_archive_only 0 ${hakmem_differing})
 
 # The order of sections is GNU ld's own with two moved (layout.ld). Other linkers lay files out otherwise: theirs stays as it is.
 separate_arguments(hakmem_linker_flags UNIX_COMMAND "${CMAKE_SHARED_LINKER_FLAGS}")
@@ -100,7 +101,7 @@ target_compile_options(hakmem_region_unit PRIVATE -Os -ftls-model=global-dynamic
 add_library(hakmem_region SHARED $<TARGET_OBJECTS:hakmem_region_unit>)
 set_target_properties(hakmem_region PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 target_link_options(hakmem_region PRIVATE "LINKER:--version-script,${CMAKE_CURRENT_LIST_DIR}/region.map"
-  "LINKER:-z,noseparate-code" "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
+  "$<$<BOOL:${HAKMEM_HAS_noseparate_code}>:LINKER:-z,noseparate-code>" "LINKER:-z,now,-z,relro,-z,noexecstack,-z,nodelete,--no-undefined")
 target_link_libraries(hakmem_region PUBLIC hakmem)
 target_link_options(hakmem_region INTERFACE "LINKER:--no-as-needed")
 add_library(hakmem_region_static STATIC $<TARGET_OBJECTS:hakmem_region_unit>)

@@ -6,7 +6,8 @@
  * All sizes are bytes. Every result is a multiple of 16 and stays valid until hak_free frees it (or free, when the library
  * replaces malloc). Functions that return memory return NULL with errno = ENOMEM when there is none; nothing is lost then.
  * Misuse (a pointer that is not the start of a block, a second free) ends in one line on stderr and abort() inside the call; a
- * second free by another thread at the latest when the block is collected. docs/security.md has the exact promises. */
+ * second free by another thread at the latest when the block is collected. docs/security.md has the exact promises. With
+ * HAKMEM_MISUSE=report the call reports it and does nothing else: functions that return memory return NULL with errno = EINVAL. */
 #ifndef HAKMEM_H
 #define HAKMEM_H
 
@@ -88,6 +89,14 @@ void hak_stats_print(int fd);
  * another thread may still run when this function returns. */
 void hak_set_pressure_callback(void (*callback)(size_t mapped, size_t limit, void *argument), void *argument);
 
+/* With HAKMEM_MISUSE=report misuse does not end the program, and a callback gets the reports instead of stderr or the file. `report` has
+ * several lines, as they would be printed; `block` is the pointer that `function` was called with; `kind` is one of those below. The
+ * callback runs in the misusing thread, perhaps inside the allocator: like a signal handler it must not allocate, free, or wait for a
+ * thread that does. It is called once per place in the program. NULL: none. */
+enum hak_misuse_kinds { HAK_MISUSE_OF_POINTER, HAK_MISUSE_OF_FREED, HAK_MISUSE_OF_SIZE, HAK_MISUSE_OF_MEMORY };
+typedef void hak_misuse_function(const char *report, int kind, const char *function, const void *block, void *argument);
+void hak_set_misuse_callback(hak_misuse_function *callback, void *argument);
+
 /* The system's limits for the process at the time of the call; UINT64_MAX: no limit, or unknown. The library itself reads
  * them once, when 32 MiB are mapped for blocks, and derives the defaults of dirty_limit and process_budget from the least. */
 struct hak_system {
@@ -111,6 +120,17 @@ void hak_profile_stop(void);
  * privileged process (AT_SECURE), EBUSY while another dump is written, EINVAL (no profile was started), or the file's error; no
  * file is left then. */
 int hak_profile_dump(const char *path);
+
+/* What the calling thread works for, a tenant, a task, a query: its samples carry its labels from then on. hak_label_set sets one,
+ * or removes it (value NULL), and returns all former ones, by which hak_label_switch ends a scope: it sets all labels at once, also
+ * those of another thread or task (NULL: none), and returns the former ones. What these functions return stays valid for ever. A
+ * new thread has no labels. Keys count up to 63 bytes, values up to 255; there are 16 keys, 4,096 values of each and about 65,000
+ * combinations; beyond that a value is "(other)". The key "heap" is the library's: the name of the user heap. Costs nothing but
+ * these calls themselves. Not for signal handlers. */
+typedef struct hak_labels hak_labels_t;
+const hak_labels_t *hak_label_set(const char *key, const char *value);
+const hak_labels_t *hak_label_switch(const hak_labels_t *labels);
+const hak_labels_t *hak_label_get(void);
 
 /* --- user heaps ------------------------------------------------------------------------------------------------- */
 
@@ -154,8 +174,8 @@ void hak_heap_destroy(hak_heap_t *heap);
 /* The same, but the heap stays, keeps its memory, and may be a thread's default. */
 void hak_heap_reset(hak_heap_t *heap);
 
-/* Hands the heap's blocks over to malloc; the heap is empty afterwards. 0 or ENOMEM. As with hak_heap_destroy, no other thread may be
- * in a call with the heap; frees of its blocks may go on. NULL: 0, nothing to do. */
+/* Hands the heap's blocks over to malloc; the heap is empty afterwards. 0, ENOMEM, or EBUSY: it is another thread's default. As with
+ * hak_heap_destroy, no other thread may be in a call with the heap; frees of its blocks may go on. NULL: 0, nothing to do. */
 int hak_heap_merge_into_default(hak_heap_t *heap);
 
 void *hak_heap_malloc(hak_heap_t *heap, size_t n);
@@ -198,7 +218,8 @@ int hak_heap_visit(hak_heap_t *heap, hak_heap_visitor *visit, void *argument);
 /* The next heap; those in regions, the first 64, come last. NULL starts the walk and ends it. `heap` must be alive. */
 hak_heap_t *hak_heap_next(hak_heap_t *heap);
 
-/* Sets the heap from which the calling thread's malloc and the like take their blocks from now on; returns the previous one. */
+/* Sets the heap from which the calling thread's malloc and the like take their blocks from now on, as fast as from its own; returns
+ * the previous one. */
 hak_heap_t *hak_heap_set_default(hak_heap_t *heap);
 hak_heap_t *hak_heap_get_default(void);
 
@@ -240,6 +261,10 @@ extern const char *hak_conf;
 
 /* The version, e.g. "0.1.0". */
 const char *hak_version(void);
+
+/* "HAKMEM " and the version, for tools that ask a process or a file which allocator serves it: dlsym, nm or a debugger finds it
+ * (examples/which_allocator.c). */
+extern const char hakmem_allocator_version[];
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 //   hak::deleter<T>           its deleter, for any std::unique_ptr
 //   hak::heap                 owns a heap; its destructor ends the heap and all its blocks
 //   hak::default_scope        the thread's malloc goes to a heap until the end of the scope
+//   hak::label                what the thread allocates until the end of the scope has a label in profiles
 //
 // Without memory they behave like operator new: call the new-handler as long as there is one, then throw
 // std::bad_alloc. A program compiled without exceptions ends by abort() instead.
@@ -317,12 +318,27 @@ private:
     hak_heap_t *former_;
 };
 
-// Wraps a function for a new thread, which then has the calling thread's default heap.
+// Labels the calling thread's samples until the end of the scope, which the same thread must leave; scopes end in reverse order. Without
+// a key, it sets all labels at once: those of another thread, or of a task.
+class label {
+public:
+    label(const char *key, const char *value) noexcept : former_(hak_label_set(key, value)) {}
+    explicit label(const hak_labels_t *all) noexcept : former_(hak_label_switch(all)) {}
+    label(const label &) = delete;
+    label &operator=(const label &) = delete;
+    ~label() { hak_label_switch(former_); }
+
+private:
+    const hak_labels_t *former_;
+};
+
+// Wraps a function for a new thread, which then has the calling thread's default heap and labels.
 template <class Function>
 auto inheriting(Function function)
 {
-    return [handle = hak_heap_get_default(), function = std::move(function)](auto &&...arguments) mutable {
+    return [handle = hak_heap_get_default(), labels = hak_label_get(), function = std::move(function)](auto &&...arguments) mutable {
         default_scope scope(handle);
+        label labelled(labels);
         return std::invoke(function, std::forward<decltype(arguments)>(arguments)...);
     };
 }

@@ -82,7 +82,7 @@ struct hak_stats {
     uint64_t calls_free;
 
     /* bytes as the library counts them; touched or not */
-    uint64_t bytes_live;              /* in the program's hands, in whole blocks, without huge ones */
+    uint64_t bytes_live;              /* in the program's hands, in whole blocks, sampled ones included, without huge ones */
     uint64_t bytes_cached;            /* in bins and outboxes */
     uint64_t bytes_spans;             /* all spans, whole */
     uint64_t bytes_huge;              /* huge blocks, as mapped */
@@ -181,7 +181,14 @@ struct hak_stats {
     uint64_t returns_cost;            /* nanoseconds that returning has taken */
     uint64_t returns_regret;          /* nanoseconds that the faults on regretted memory have taken, as estimated */
 
-    uint64_t reserved[24];
+    /* misuse survived so far (HAKMEM_MISUSE=report) */
+    uint64_t misuse_invalid;          /* a pointer or heap that is none */
+    uint64_t misuse_double_frees;
+    uint64_t misuse_sizes;            /* sized frees with a wrong size */
+    uint64_t misuse_written;          /* blocks written past their end or after their free */
+    uint64_t misuse_reported;         /* reports, one per place in the program */
+
+    uint64_t reserved[19];
 
     struct hak_stats_class classes[HAK_STATS_CLASSES];
     struct hak_stats_latency latency_malloc, latency_free;

@@ -1,6 +1,6 @@
 /* The library as two translation units, for release builds: here what requests come to often, so that the compiler sees every
- * call, and malloc's names are true aliases; in unity_rare.c what runs rarely. Bottom layer first. interpose/ and cxx_linked.c
- * stand beside them, since the archive is without the one and has the other in another form. */
+ * call, and malloc's names are true aliases; in unity_rare.c what runs rarely. Bottom layer first. interpose/,
+ * cxx_linked.c and keys.c stand beside them, since the archive is without the first and has the others in another form. */
 #include "unity.h"
 
 #include "span/span.c"

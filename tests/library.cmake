@@ -18,6 +18,16 @@ function(hakmem_add_libc target)
   endif()
 endfunction()
 
+# How the library is preloaded. Where the C library is not this machine's, programs of this machine that a test starts must not load it:
+# only glibc's loader replaces $LIB, and then finds nothing.
+set(hakmem_preload "$<TARGET_FILE:hakmem>")
+set(hakmem_preload_malloc_only "$<TARGET_FILE:hakmem_malloc_only>")
+if(NOT HAKMEM_LIBC_IS_GLIBC)
+  file(CREATE_LINK "${CMAKE_BINARY_DIR}" "${CMAKE_BINARY_DIR}/\$LIB" SYMBOLIC)
+  set(hakmem_preload "${CMAKE_BINARY_DIR}/\$LIB/libhakmem.so")
+  set(hakmem_preload_malloc_only "${CMAKE_BINARY_DIR}/\$LIB/libhakmem-malloc-only.so")
+endif()
+
 # hakmem_add_override(<source> <flavour>): the same program once per way of linking.
 function(hakmem_add_override source flavour)
   get_filename_component(stem "${source}" NAME_WE)
@@ -56,7 +66,7 @@ function(hakmem_add_override source flavour)
   target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS})
   set(preloaded)
   if(flavour STREQUAL "preload")
-    set(preloaded "LD_PRELOAD=$<TARGET_FILE:hakmem>")
+    set(preloaded "LD_PRELOAD=${hakmem_preload}")
   endif()
   set(prefixes "/" hardened.)
   if(TRAIT_ORDINARY)
@@ -75,7 +85,7 @@ function(hakmem_add_override source flavour)
     if(prefix STREQUAL "hardened.")
       set_property(TEST "${test}" APPEND PROPERTY ENVIRONMENT HAKMEM_HARDEN=1)
     elseif(prefix STREQUAL "malloc_only.")
-      set_property(TEST "${test}" PROPERTY ENVIRONMENT "LD_PRELOAD=$<TARGET_FILE:hakmem_malloc_only>")
+      set_property(TEST "${test}" PROPERTY ENVIRONMENT "LD_PRELOAD=${hakmem_preload_malloc_only}")
     endif()
   endforeach()
 endfunction()
@@ -159,6 +169,34 @@ hakmem_add_libc(misuse_outside hakmem_test_names)
 hakmem_register("misuse.hardened.outside" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/outside.py"
   COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/outside.py"
           "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_outside>")
+
+# HAKMEM_MISUSE=report: mistakes that do not end the program, and what is left of its memory.
+add_executable(misuse_canary misuse/canary/model.c)
+set_target_properties(misuse_canary PROPERTIES
+  OUTPUT_NAME canary RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/misuse")
+target_compile_options(misuse_canary PRIVATE -w -O1 -fno-builtin)
+target_link_libraries(misuse_canary PRIVATE hakmem Threads::Threads)
+target_include_directories(misuse_canary PRIVATE "${PROJECT_SOURCE_DIR}/include")
+add_executable(misuse_strays misuse/canary/strays.c)
+set_target_properties(misuse_strays PROPERTIES
+  OUTPUT_NAME strays RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/misuse")
+target_compile_options(misuse_strays PRIVATE -w -O0 -fno-builtin)
+target_link_libraries(misuse_strays PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+foreach(part IN ITEMS model programs file strays)
+  hakmem_register("misuse.canary.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/canary/run.py"
+    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/canary/run.py"
+            "$<TARGET_FILE:hakmem>" "$<TARGET_FILE_DIR:misuse_canary>" ${part})
+endforeach()
+foreach(part IN ITEMS double invalid sized)
+  hakmem_register("misuse.canary.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+            "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_matrix>" ${part} report)
+endforeach()
+foreach(part IN ITEMS double invalid sized written)
+  hakmem_register("misuse.canary.hardened.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+            "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_matrix>" ${part} hardened report)
+endforeach()
 
 # Scripts find what they look at in their environment.
 set(script_environment

@@ -16,6 +16,7 @@ SOAK = ROOT / "tests" / "soak.txt"
 sys.dont_write_bytecode = True
 
 from gen_options_doc import table
+from systems import kept
 
 MUSL = """## musl
 
@@ -97,9 +98,22 @@ def each_change():
             yield [f"`programs.{path.stem}`", " ".join(text.split())]
 
 
-def arm(rows):
-    found = [(what, figure, verdict) for name, _, what, _, _, figure, verdict in rows if name == "aarch64"]
-    return [["64-bit Arm", *row] for row in found]
+SYSTEMS = """## Systems
+
+What passed of each family of tests, out of those that ran, and what failed. `./dev test root RELEASE` runs the released library in a
+root of that Debian, with tests built there; musl, 64-bit Arm and RISC-V are `./dev test musl`, `aarch64` and `riscv64`, the latter
+two under qemu, with the size of pages that is named: there was no native run.
+"""
+
+
+def systems():
+    """A row for each system, a column for each family; below, what failed."""
+    found = kept()
+    families = sorted({row[3] for row in found}, key=lambda family: (family.rpartition(".")[2], family))
+    cells = {(row[0], row[3]): f"{row[4]} of {int(row[4]) + int(row[5])}" for row in found}
+    body = [[*who, *(cells.get((who[0], family), "") for family in families)] for who in sorted({row[:3] for row in found})]
+    failed = [f"- {row[0]}: {row[3]}: {row[7]}\n" for row in found if row[7]]
+    return SYSTEMS + "\n" + table(["System", "C library", "Compiler", *families], body) + ("\nFailed:\n\n" + "".join(failed) if failed else "")
 
 
 def page(text):
@@ -111,7 +125,7 @@ def page(text):
              "## Where\n\n" + table(["What", "Which"], [["Machine, kernel and C library of the soak", line(text, "Machine")],
                                                         ["Commit", line(text, "Commit")],
                                                         ["Its tests and programs", f"{line(text, 'Verdict')}; single figures in tests/soak.txt"]]),
-             "[README.md](../README.md#limits) says what is not supported.\n", MUSL,
+             "[README.md](../README.md#limits) says what is not supported.\n", systems(), MUSL,
              "## Programs in the tests of every change\n\n" + table(["Test", "What it shows"], each_change())]
     for title, intro, head, body in (
             ("Programs' own test suites", "Each case has the same outcome as on the system's malloc, or counts as different.",
@@ -119,7 +133,7 @@ def page(text):
             ("Programs under load", "The same results as on the system's malloc, and processes that HAKMEM was proved to have served "
              "([tests.md](tests.md#programs-in-the-soak)).",
              ["Program", "Work", "Processes served", "Blocks", "Verdict"], list(programs(rows))),
-            ("Other processors", "Under an emulator.", ["Processor", "What", "Figure", "Verdict"], arm(rows))):
+            ):
         if body:
             parts.append(f"## {title}\n\n{intro}\n\n" + table(head, body))
     return "\n".join(parts)

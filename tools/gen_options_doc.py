@@ -40,8 +40,9 @@ PROGRAM = """\
 KINDS = {"COUNT": "number", "BYTES": "bytes", "TIME": "time", "FLAG": "0 or 1",
          "STATS": "0, 1, `exact`, `json:FILE`, `prom:FILE` or `text:FILE`", "PRESET": "a name", "BACKGROUND": "0, 1 or `auto`",
          "THP": "`auto`, `always` or `never`", "HARDEN": "0, 1 or parts",
-         "PROFILE": "0, 1, `ready` or `leaks`", "EVERY": "time or bytes"}
-NAMED = {"PRESET": "adaptive", "BACKGROUND": "auto", "THP": "auto", "PROFILE": "0"}   # the defaults of options whose values are names
+         "PROFILE": "0, 1, `ready`, `auto` or `leaks`", "EVERY": "time or bytes", "FOLDER": "0 or a path",
+         "MISUSE": "`abort`, `report` or `report:FILE`"}
+NAMED = {"PRESET": "adaptive", "BACKGROUND": "auto", "THP": "auto", "PROFILE": "0", "MISUSE": "abort"}   # the defaults of options whose values are names
 TAKES_EFFECT = {"AT_START": "at start", "NEW_THREADS": "for new threads", "AT_ONCE": "at once"}
 
 
@@ -140,7 +141,7 @@ def options(text):
             values = value.strip("()").split(",") if " " in name else [value]
             defaults = [shown(kind, number(each)) for each in values]
             low, high = (shown(kind, number(each)) for each in (least, most))
-            span = KINDS[kind] if kind in ("FLAG", "STATS", "HARDEN") else f"{low} to {high}"
+            span = KINDS[kind] if kind in ("FLAG", "STATS", "HARDEN", "FOLDER") else f"{low} to {high}"
             if kind == "EVERY":
                 span = f"{low} to {shown('TIME', longest)}, or bytes up to {shown('BYTES', number(most) - in_bytes)}"
         # Neighbouring string literals are one in Python as in C; the parentheses let them stand on several lines.

@@ -108,17 +108,29 @@ def apt_settings(etc=pathlib.Path("/etc")):
             if re.search(r"(?i)acquire", path.read_text(errors="replace"))]
 
 
-def bare_root(name, extra=()):
+def sources_of(suite):
+    """What tells mmdebstrap where the suite is: this machine's files, or a line with the address of its own release."""
+    if suite == SUITE:
+        return apt_sources()
+    for path in apt_sources():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        found = re.search(r"^URIs:\s*(\S*/debian/?)\s*$", text, re.M) or re.search(r"^deb\s+(?:\[[^]]*\]\s*)?(\S*/debian/?)\s", text, re.M)
+        if found:
+            return [f"deb {found.group(1)} {suite} main"]
+    raise Failed("no file of apt's sources names Debian's own packages")
+
+
+def bare_root(name, extra=(), suite=SUITE):
     """A fresh copy of a minimal Debian with these packages; the base is made once and kept as an archive."""
     needs("mmdebstrap")
-    archive = OUT / f"root-{SUITE}-{'-'.join(extra) or 'minimal'}.tar"
+    archive = OUT / f"root-{suite}-{'-'.join(extra) or 'minimal'}.tar"
     if not archive.is_file():
         OUT.mkdir(parents=True, exist_ok=True)
         settings = [f"--aptopt={path}" for path in apt_settings()]
         packages = [f"--include={','.join(extra)}"] if extra else []
         part = archive.with_suffix(".part")
         run(["mmdebstrap", "--variant=minbase", "--mode=root" if os.getuid() == 0 else "--mode=auto", "--format=tar",
-             *settings, *packages, SUITE, part, *apt_sources()])
+             *settings, *packages, suite, part, *sources_of(suite)])
         part.rename(archive)
     root = fresh(OUT / "roots" / name)
     run(["tar", "-C", root, "-xf", archive, "--exclude=./dev/*"])

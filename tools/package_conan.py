@@ -20,7 +20,7 @@ def conan(*arguments, at):
 def build(target):
     """The recipe with its source, after Conan has built it from there."""
     folder = fresh(OUT / "conan") / f"hakmem-conan-{version()}"
-    stage(folder, project_files("src", "include", "cmake", "CMakeLists.txt", "LICENSE"))
+    stage(folder, project_files("src", "include", "cmake", "starter", "CMakeLists.txt", "LICENSE"))
     shutil.copy2(PACKAGING / "conan" / "conanfile.py", folder)
     packed = tarball(folder, target / f"{folder.name}.tar.gz")
     conan("profile", "detect", "--force", at=folder)

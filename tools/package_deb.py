@@ -24,7 +24,7 @@ from package_common import (
     version,
 )
 
-PACKAGED = ("src", "include", "cmake", "CMakeLists.txt", "LICENSE", "docs/man", "packaging/tools")
+PACKAGED = ("src", "include", "cmake", "starter", "CMakeLists.txt", "LICENSE", "docs/man", "packaging/tools")
 FORMAT = "https://" + "www.debian.org/doc/packaging-manuals/copyright-format/1.0/"   # a name, never fetched
 TOLERATED = (
     "initial-upload-closes-no-bugs",   # it is in no distribution yet

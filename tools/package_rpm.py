@@ -18,7 +18,7 @@ from package_common import (
     version,
 )
 
-PACKAGED = ("src", "include", "cmake", "CMakeLists.txt", "LICENSE", "docs/man", "packaging/tools")
+PACKAGED = ("src", "include", "cmake", "starter", "CMakeLists.txt", "LICENSE", "docs/man", "packaging/tools")
 WANTED = {"libs": ["libhakmem.so.0"], "region": ["libhakmem-region.so.0"], "devel": ["include/hakmem.h\n", "include/hakmem.hpp\n"],
           "tools": ["bin/hakmem-run"]}
 

@@ -56,7 +56,7 @@ ROWS = (
     Row("children_all", "A forked child frees all of 200 MiB of small blocks: what it copies, and what stays.", "bench_children all",
         "bench_children all 4", ("copied_kb", "stays_kb")),
     Row("children_second", "The same for every second block.", "bench_children second", "bench_children second 4", ("copied_kb", "stays_kb")),
-    Row("back_calls", "64 MiB are freed: time until a tenth is resident, while the thread still calls.",
+    Row("back_calls", "64 MiB are freed: time until a tenth is resident, while the thread still calls; -1: not within five seconds.",
         "return_memory 64 1000 1 1000 calls 5000", "return_memory 16 1000 1 1000 calls 500", ("back_ms", "kept_mib")),
     Row("back_thread", "The same while all threads sleep.", "return_memory 64 1000 1 1000 thread 5000",
         "return_memory 16 1000 1 1000 thread 500", ("back_ms", "kept_mib")),
@@ -112,7 +112,13 @@ Results = dict[str, dict[str, list[Figures]]]
 
 
 def cell(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+    return "-" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def code_of(allocator: Allocator) -> str:
+    """What a column measures, without the place where this machine has it."""
+    found = re.search(r"\((.*)\)$", describe(allocator))
+    return "this tree" if allocator.kind == "ours" else found[1] if found else describe(allocator)
 
 
 def lines_of(row: Row, results: dict[str, list[Figures]]) -> list[list[str]]:
@@ -122,7 +128,7 @@ def lines_of(row: Row, results: dict[str, list[Figures]]) -> list[list[str]]:
 def chart(row: Row, results: dict[str, list[Figures]], curves: dict[str, list[tuple[float, float]]]) -> str:
     """Drift as a curve; else each allocator's first figure by the system's."""
     if row.name == "drift":
-        return drawing.curves([drawing.Curve("resident / live, by day", curves)], HAKMEM, "Thirty simulated days")
+        return "" if not curves else drawing.curves([drawing.Curve("resident / live, by day", curves)], HAKMEM, "Thirty simulated days")
     key, system = row.shown[0], middle(results.get(SYSTEM, []), row.shown[0])
     bars = []
     for name, figures in results.items():
@@ -158,9 +164,21 @@ def publish(body: str, root: Path) -> None:
     (root / PAGE).write_text(f"{before}{BEGIN}\n\n{body}\n\n{after}", encoding="utf-8")
 
 
+def read(path: Path, results: Results, curves: dict[str, list[tuple[float, float]]]) -> None:
+    """Adds the results of an earlier run, of the rows and allocators that take part."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        kept = json.loads(line)
+        if kept["allocator"] in results.get(kept["row"], {}):
+            results[kept["row"]][kept["allocator"]].append(kept["figures"])
+            if kept["days"]:
+                curves[kept["allocator"]] = kept["days"]
+
+
 def measure(rows: list[Row], columns: list[Allocator], options: argparse.Namespace) -> tuple[Results, dict[str, list[tuple[float, float]]], int]:
     results: Results = {row.name: {each.name: [] for each in columns} for row in rows}
     curves: dict[str, list[tuple[float, float]]] = {}
+    for path in options.add:
+        read(path, results, curves)
     failures, order = 0, random.Random(options.seed)
     for number in range(options.rounds):
         for row in rows:
@@ -173,6 +191,9 @@ def measure(rows: list[Row], columns: list[Allocator], options: argparse.Namespa
                 results[row.name][allocator.name].append(figures)
                 if days:
                     curves[allocator.name] = days
+                if options.json is not None:
+                    with options.json.open("a", encoding="utf-8") as file:
+                        print(json.dumps({"row": row.name, "allocator": allocator.name, "figures": figures, "days": days}), file=file)
                 print(f"round {number + 1} {row.name} {allocator.name} "
                       + " ".join(f"{key}={figures[key]:g}" for key in row.shown if key in figures), flush=True)
     return results, curves, failures
@@ -180,7 +201,7 @@ def measure(rows: list[Row], columns: list[Allocator], options: argparse.Namespa
 
 def arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="memory.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=0, metavar="N", help="measured rounds (3; 1 with --quick)")
+    parser.add_argument("--rounds", type=int, metavar="N", help="measured rounds (3; 1 with --quick); 0 measures nothing")
     parser.add_argument("--quick", action="store_true", help="small workloads: shows that all runs, no figures")
     parser.add_argument("--only", type=re.compile, metavar="REGEX", help="only rows whose name matches")
     parser.add_argument("--alloc", metavar="NAME[,NAME]", help="only these allocators")
@@ -188,10 +209,12 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--build", type=Path, default=ROOT / "out" / "release", metavar="FOLDER", help="where the programs are (out/release)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the random order")
     parser.add_argument("--real", type=int, default=0, metavar="S", help="drift: seconds that a simulated hour takes, to check the simulation")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="append each result there, a line of JSON each")
+    parser.add_argument("--add", type=Path, action="append", default=[], metavar="FILE", help="add the results of an earlier run; repeatable")
     parser.add_argument("--publish", action="store_true", help=f"write {PAGE} and its charts")
     options = parser.parse_args(words)
-    options.rounds = options.rounds or (1 if options.quick else 3)
+    if options.rounds is None:
+        options.rounds = 1 if options.quick else 3
     options.build = options.build.absolute()
     return options
 
@@ -214,13 +237,11 @@ def main(words: list[str]) -> int:
             print("\n" + row.what)
             for cells in [["", *row.shown], *lines_of(row, results[row.name])]:
                 print("  " + "".join(f"{text:>14}" if i else f"{text:<12}" for i, text in enumerate(cells)))
-        if options.json is not None:
-            options.json.write_text(json.dumps({"results": results, "curves": curves}, indent=1), encoding="utf-8")
         if options.publish:
             facts = [f"{name}: {value}" for name, value in environment_facts().items() if name != "load"]
-            facts += [f"{each.name}: {describe(each)}" for each in columns] + [f"medians of {options.rounds} rounds"]
+            facts += [f"{each.name}: {code_of(each)}" for each in columns] + [f"medians of {min(max(len(each) for each in row.values()) for row in results.values())} rounds or more"]
             publish(page(results, curves, facts, ROOT), ROOT)
-    except UsageError as error:
+    except (UsageError, OSError, json.JSONDecodeError, KeyError) as error:
         print(f"memory.py: {error}", file=sys.stderr)
         return 2
     return 1 if failures else 0

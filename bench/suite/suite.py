@@ -33,6 +33,7 @@ from rich.table import Table as Grid
 from session import Missing, Plan, Results, Runner, Session
 
 ROUNDS, QUICK_ROUNDS, MORE = 10, 1, 20
+FORMER = "former"  # another build of HAKMEM, measured as a peer
 USAGE = 2
 
 
@@ -49,15 +50,17 @@ def choose_cases(only: str | None) -> list[Case]:
 
 
 def choose_names(text: str | None) -> list[str]:
-    known = [HAKMEM, SYSTEM, *PEERS, FLOOR]
-    names = known if text in (None, "all") else (text or "").split(",")
+    known = [HAKMEM, FORMER, SYSTEM, *PEERS, FLOOR]
+    names = [name for name in known if name != FORMER] if text in (None, "all") else (text or "").split(",")
     unknown = [name for name in names if name not in known]
     if unknown:
         raise LabError(f"--alloc: unknown {', '.join(unknown)}", f"Known are {', '.join(known)}.")
     return [name for name in known if name in names]
 
 
-def gather(names: list[str], build: Path, lib: Path | None) -> tuple[list[Allocator], list[Missing]]:
+def gather(
+    names: list[str], build: Path, lib: Path | None, former: Path | None = None
+) -> tuple[list[Allocator], list[Missing]]:
     """The allocators that can take part, and why others can't.  HAKMEM has to."""
     installed, probe = find_peers(), build / "bench_tiny_hot"
     if not probe.is_file():
@@ -67,6 +70,10 @@ def gather(names: list[str], build: Path, lib: Path | None) -> tuple[list[Alloca
     for name in names:
         if name == HAKMEM:
             allocator = Allocator(name, "ours", libhakmem.find(lib or build))
+        elif name == FORMER:
+            if former is None:
+                raise LabError("the former build is not known", "Say where it lies: --former PATH.")
+            allocator = Allocator(name, "peer", libhakmem.find(former))
         elif name in (SYSTEM, FLOOR):
             allocator = Allocator(name, "floor" if name == FLOOR else "peer")
         elif installed[name] is None:
@@ -128,10 +135,12 @@ def is_known(kept: Results, case: str) -> bool:
     return Figures(kept).is_known(case)
 
 
-def begin(cases: list[Case], names: list[str], build: Path, lib: Path | None, plan: Plan, path: Path | None) -> Session:
+def begin(
+    cases: list[Case], names: list[str], build: Path, libs: tuple[Path | None, Path | None], plan: Plan, path: Path | None
+) -> Session:
     """A new run, or the continuation of the one in `path` when that exists."""
     places = Places(build)
-    allocators, missing = gather(names, build, lib)
+    allocators, missing = gather(names, build, *libs)
     ready, left_out = prepared(cases, places, allocators)
     if not ready or not allocators:
         raise LabError("nothing can be measured here", "./dev setup --suite --peers installs what is missing.")
@@ -145,7 +154,7 @@ def begin(cases: list[Case], names: list[str], build: Path, lib: Path | None, pl
     return Session(Results(head=head), ready, allocators, runner, path, more=plan.more, known=is_known)
 
 
-def resume(path: Path, build: Path, lib: Path | None, more: int | None) -> Session:
+def resume(path: Path, build: Path, libs: tuple[Path | None, Path | None], more: int | None) -> Session:
     """Goes on with what the file says, whatever else is installed by now."""
     head = session.load(path).head
     listed = {case.name: case for case in listing.load()}
@@ -154,7 +163,7 @@ def resume(path: Path, build: Path, lib: Path | None, more: int | None) -> Sessi
         raise LabError(f"{path}: the list has no {', '.join(gone)} any more", "Start a new run.")
     cases = [listed[each.name] for each in head.cases]
     plan = head.plan if more is None else head.plan.model_copy(update={"more": more})
-    return begin(cases, [each.name for each in head.allocators], build, lib, plan, path)
+    return begin(cases, [each.name for each in head.allocators], build, libs, plan, path)
 
 
 def print_environment(kept: Results) -> None:
@@ -190,6 +199,9 @@ def main(
     resume_: arguments.Resume = None,
     seed: arguments.Seed = None,
     lib: arguments.Lib = None,
+    former: Annotated[
+        Path | None, typer.Option(metavar="PATH", help=f"Another build of HAKMEM, measured as the peer {FORMER}.")
+    ] = None,
     build: arguments.Build = arguments.BUILD,
     list_: Annotated[bool, typer.Option("--list", help="List the benchmarks and run nothing.")] = False,
     show_: arguments.Show = None,
@@ -213,7 +225,7 @@ def main(
         return
     build = build.absolute()
     if resume_ is not None:
-        running = resume(resume_, build, lib, more)
+        running = resume(resume_, build, (lib, former), more)
     else:
         plan = Plan(
             quick=quick,
@@ -223,7 +235,10 @@ def main(
         )
         if out is not None and out.exists():
             raise LabError(f"{out} is there already", f"Go on with it: --resume {out}; or choose another name.")
-        running = begin(choose_cases(only), choose_names(alloc), build, lib, plan, out)
+        names = choose_names(alloc)
+        if former is not None and FORMER not in names:
+            names.insert(1, FORMER)
+        running = begin(choose_cases(only), names, build, (lib, former), plan, out)
     print_environment(running.results)
     try:
         running.run()

@@ -214,6 +214,16 @@ inline constexpr figure figures[] = {
      "Nanoseconds that returning has taken."},
     {"hakmem_returns_regret", "", true, 0, offsetof(struct hak_stats, returns_regret),
      "Nanoseconds that the faults on regretted memory have taken, as estimated."},
+    {"hakmem_misuse_invalid", "", true, 0, offsetof(struct hak_stats, misuse_invalid),
+     "Calls with a pointer or heap that is none, survived."},
+    {"hakmem_misuse_double_frees", "", true, 0, offsetof(struct hak_stats, misuse_double_frees),
+     "Second frees, survived."},
+    {"hakmem_misuse_sizes", "", true, 0, offsetof(struct hak_stats, misuse_sizes),
+     "Sized frees with a wrong size, survived."},
+    {"hakmem_misuse_written", "", true, 0, offsetof(struct hak_stats, misuse_written),
+     "Blocks found written past their end or after their free, survived."},
+    {"hakmem_misuse_reported", "", true, 0, offsetof(struct hak_stats, misuse_reported),
+     "Reports of the above: one per place in the program."},
 };
 
 }  // namespace detail

@@ -158,6 +158,8 @@ EXAMPLES = {
 
 # Commands on things that are missing here, and the tests that run them.
 ELSEWHERE = {
+    "hakmem run --python -- python3 load.py &": "lab/tests/test_waste.py",
+    "hakmem waste $!": "lab/tests/test_waste.py",
     "hakmem block 0x16a43b001b83 core": "lab/tests/test_core.py",
     "hakmem run -- ffmpeg -i in.mkv out.mp4": "bench/recipes/works.py",
     **dict.fromkeys(

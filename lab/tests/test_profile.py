@@ -28,6 +28,7 @@ from hakmem_lab.target import libhakmem
 from hakmem_lab.terminal.errors import LabError
 
 pytest.importorskip("google.protobuf")
+Samples = dict[tuple[formats.Stack, heap_dumps.Labels], dict[str, Estimate]]
 
 SOURCE = """
 #include <stdio.h>
@@ -414,10 +415,10 @@ def made(stacks: int, growth: bool = False) -> formats.Report:
         names = ["main", *(f"f{level}_{place // 10**level % 10}" for level in range(5))]
         return tuple(Frame(name, "made.c", 7, "/bin/made") for name in reversed(names))
 
-    values = {stack(place): {"live": Estimate(1, 1000 + place, 1e4)} for place in range(stacks)}
+    values: Samples = {(stack(place), ()): {"live": Estimate(1, 1000 + place, 1e4)} for place in range(stacks)}
     report = formats.Report(values, ("live",), 1000, Profile(1000, [], []))
     half = formats.Report(
-        {key: value for key, value in values.items() if hash(key[0].name) % 2}, ("live",), 1000, report.profile
+        {key: value for key, value in values.items() if hash(key[0][0].name) % 2}, ("live",), 1000, report.profile
     )
     return formats.difference(half, report) if growth else report
 
@@ -470,14 +471,12 @@ def test_a_page_of_many_stacks_opens_and_is_searched(browser: Any, tmp_path: Pat
 
 def test_a_page_shows_how_long_blocks_lived(browser: Any, tmp_path: Path) -> None:
     quick, slow, kept = ((Frame(name), Frame("main")) for name in ("quick", "slow", "kept"))
-    stacks: dict[formats.Stack, dict[str, Estimate]] = {
-        stack: {"live": Estimate(1, 100, 0)} for stack in (quick, slow, kept)
-    }
+    samples: Samples = {(stack, ()): {"live": Estimate(1, 100, 0)} for stack in (quick, slow, kept)}
     ages: dict[formats.Stack, list[float]] = {
         quick: [300.0, 10.0, *[0.0] * 10],
         slow: [0.0, *[1.0] * 2, *[0.0] * 3, 97.0, *[0.0] * 5],
     }
-    report = formats.Report(stacks, ("live",), 1, Profile(1, [], []), ages)
+    report = formats.Report(samples, ("live",), 1, Profile(1, [], []), ages)
     (tmp_path / "ages.html").write_text(flame.page(report, "live", "made"))
     browser.get((tmp_path / "ages.html").as_uri())
     browser.find_element("css selector", "#what option[value=lifetime]").click()
@@ -502,7 +501,7 @@ def test_a_page_shows_how_long_blocks_lived(browser: Any, tmp_path: Path) -> Non
 def test_a_page_fits_and_says_what_is_pointed_at(browser: Any, tmp_path: Path, width: int) -> None:
     """The line of results stays in sight beside a graph deeper than the screen, and the graph stays in place."""
     deep = tuple(Frame(f"a_function_with_a_long_name_{depth}", "made.c", 7) for depth in range(100))
-    report = formats.Report({deep: {"live": Estimate(1, 1, 0)}}, ("live",), 1000, Profile(1000, [], []))
+    report = formats.Report({(deep, ()): {"live": Estimate(1, 1, 0)}}, ("live",), 1000, Profile(1000, [], []))
     report.profile.about = "blocks from before are not in it"
     (tmp_path / "deep.html").write_text(flame.page(report, "live", "made"))
     metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}

@@ -148,13 +148,13 @@ MEASURING = (
 @pytest.mark.parametrize("command", MEASURING, ids=[" ".join(each[:2]) for each in MEASURING])
 def test_they_measure_without_pages(tmp_path: Path, command: list[str]) -> None:
     status, _, said = started(tmp_path, *command, missing=("plotly",))
-    assert status in (0, 3, 4) and "no page: plotly is not installed; pip install 'hakmem[pages]'" in said
+    assert status in (0, 3, 4) and "no page: plotly is not installed; pip install 'hakmem-lab[pages]'" in said
     assert "results: " in said or "search: " in said
 
 
 def test_ab_says_what_it_needs(tmp_path: Path) -> None:
     status, _, said = started(tmp_path, *MEASURING[0], missing=("scipy",))
-    assert status == 1 and "pip install 'hakmem[compare]'" in said
+    assert status == 1 and "pip install 'hakmem-lab[compare]'" in said
 
 
 def test_a_defect_of_its_own_is_no_missing_library() -> None:

@@ -1,4 +1,4 @@
-"""Builds the library into the package `hakmem` with nothing but a C compiler; pyproject.toml says all else.
+"""Builds the library and the starter into the package `hakmem` with nothing but a C compiler; pyproject.toml says all else.
 
 The files of the source stand beside this one in source/ (tools/package_wheel.py lays them there)."""
 
@@ -18,7 +18,8 @@ except ImportError:
     from wheel.bdist_wheel import bdist_wheel
 
 SOURCE = Path(__file__).resolve().parent / "source"
-UNITS = [("src/unity.c", ""), ("src/unity_rare.c", "rare"), ("src/entry/cxx_linked.c", "beside")]
+UNITS = [("src/unity.c", ""), ("src/unity_rare.c", "rare"), ("src/entry/cxx_linked.c", "beside"),
+         ("src/os/keys.c", "beside")]
 
 
 def flags():
@@ -37,39 +38,66 @@ def compiles(compiler, flag):
     return done.returncode == 0
 
 
+def links(compiler, *flags):
+    done = subprocess.run([*compiler, "-shared", "-o", os.devnull, *flags, "-x", "c", "-"], input=b"", capture_output=True, check=False)
+    return done.returncode == 0
+
+
 def is_gnu_ld(compiler):
     said = subprocess.run([*compiler, "-Wl,--version"], capture_output=True, text=True, check=False).stdout
     return "GNU ld" in said
 
 
-def build_library(target, scratch, version):
-    """Compiles and links libhakmem.so."""
+def build_libraries(target, scratch, version):
+    """Compiles and links libhakmem.so, and libhakmem-region.so against it, in a folder."""
     compiler, found = shlex.split(os.environ.get("CC", "cc")), flags()
     scratch.mkdir(parents=True, exist_ok=True)
     common = [f"-D{name}" for name in [*found["define"], "HAK_OVERRIDE=1", f'HAK_VERSION_STRING="{version}"']]
     common += [f"-I{SOURCE / 'src'}", f"-I{SOURCE / 'include'}", *found["compile"]]
     common += [flag for flag in found["known"] if compiles(compiler, flag)]
     common += [f"-ffile-prefix-map={SOURCE}=.", *shlex.split(os.environ.get("CFLAGS", ""))]
-    beside = [(f"src/interpose/{path.name}", "beside") for path in sorted((SOURCE / "src" / "interpose").glob("*.c"))]
-    objects = []
-    for name, kind in UNITS + beside:
-        objects.append(str(scratch / (name.replace("/", "_") + ".o")))
+
+    def compiled(name, kind):
+        made = str(scratch / (name.replace("/", "_") + ".o"))
         extra = [*(["-DHAK_SHARED=1"] if kind == "beside" else []), *found.get(kind, [])]
-        subprocess.run([*compiler, *common, *extra, "-c", str(SOURCE / name), "-o", objects[-1]], check=True)
+        subprocess.run([*compiler, *common, *extra, "-c", str(SOURCE / name), "-o", made], check=True)
+        return made
+
+    def link(name, symbols, *rest):
+        how = [flag for flag in found["link"] if links(compiler, flag)]
+        subprocess.run([*compiler, "-shared", "-o", str(target / f"{name}.so"), f"-Wl,-soname,{name}.so.0", *how,
+                        f"-Wl,--version-script,{SOURCE / 'cmake' / symbols}", *rest, "-pthread", "-ldl"], check=True)
+
+    beside = [(f"src/interpose/{path.name}", "beside") for path in sorted((SOURCE / "src" / "interpose").glob("*.c"))]
     layout = [f"-Wl,-T,{SOURCE / 'cmake' / 'layout.ld'}"] if is_gnu_ld(compiler) else []
-    symbols = [f"-Wl,--version-script,{SOURCE / 'cmake' / 'symbols.map'}"]
-    subprocess.run([*compiler, "-shared", "-o", str(target), *objects, "-Wl,-soname,libhakmem.so.0",
-                    *found["link"], *symbols, *layout, "-pthread", "-ldl"], check=True)
+    link("libhakmem", "symbols.map", *(compiled(*unit) for unit in UNITS + beside), *layout)
+    link("libhakmem-region", "region.map", compiled("src/unity_region.c", "region"), str(target / "libhakmem.so"))
+
+
+def build_starter(target, version):
+    """Compiles the starter (cmake/HakmemStarter.cmake): without a C library where it needs none."""
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    bare = sysconfig.get_platform().endswith(("x86_64", "aarch64", "riscv64"))
+    flags = ["-Os", "-std=gnu17", "-D_GNU_SOURCE", "-DNDEBUG", f'-DHAK_VERSION_STRING="{version}"', '-DHAK_MULTIARCH=""',
+             "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections", f"-ffile-prefix-map={SOURCE}=."]
+    if bare:
+        flags += ["-DHAK_FREESTANDING=1", "-ffreestanding", "-fno-pie", "-fno-stack-protector", "-U_FORTIFY_SOURCE",
+                  "-fno-asynchronous-unwind-tables", "-static", "-nostdlib", "-no-pie", "-Wl,--build-id=none,-z,noexecstack"]
+        flags += [flag for flag in ("-fcf-protection=none",) if compiles(compiler, flag)]
+    sources = [*sorted((SOURCE / "starter").glob("*.c")), SOURCE / "src" / "diag" / "format.c"]
+    subprocess.run([*compiler, *flags, f"-I{SOURCE / 'src'}", f"-I{SOURCE / 'include'}", *map(str, sources), "-s", "-o", str(target)],
+                   check=True)
 
 
 class BuildLibrary(build_py):
-    """The Python files, then the library beside them; an editable install keeps the one of the build tree."""
+    """The Python files, then the libraries and the starter beside them."""
 
     def run(self):
         super().run()
         if not self.editable_mode:
-            target = Path(self.build_lib) / "hakmem" / "libhakmem.so"
-            build_library(target, Path(self.build_lib).parent / "hakmem-objects", self.distribution.get_version())
+            build_libraries(Path(self.build_lib) / "hakmem", Path(self.build_lib).parent / "hakmem-objects",
+                            self.distribution.get_version())
+            build_starter(Path(self.build_lib) / "hakmem" / "starter", self.distribution.get_version())
 
 
 class ForAnyPython(bdist_wheel):
@@ -88,5 +116,4 @@ class WithLibrary(Distribution):
         return True
 
 
-setup(cmdclass={"build_py": BuildLibrary, "bdist_wheel": ForAnyPython}, distclass=WithLibrary,
-      data_files=[("share/man/man1", ["hakmem.1"])])
+setup(cmdclass={"build_py": BuildLibrary, "bdist_wheel": ForAnyPython}, distclass=WithLibrary)

@@ -50,7 +50,7 @@ fn main() {
         rare.file("c/src/unity_region.c");
     }
     let rare = rare.compile_intermediates();
-    let units = ["c/src/unity.c", "c/src/entry/cxx_linked.c"].map(Path::new);
+    let units = ["c/src/unity.c", "c/src/entry/cxx_linked.c", "c/src/os/keys.c"].map(Path::new);
     compiler(&text).files(units).objects(rare).compile("hakmem");
     println!("cargo:rustc-link-lib=pthread");
     println!("cargo:rustc-link-lib=dl");

@@ -28,8 +28,13 @@ enum { LITTLE_ROOM = 64 << 20 };
 _Atomic uint32_t hak__limit_notices;
 static _Atomic uint32_t pressure; /* enum pressure */
 static _Atomic size_t noted_bytes; /* mapped bytes, when last noted */
-static _Atomic size_t watch_beyond = SIZE_MAX;
-static void (*_Atomic watch_function)(size_t mapped);
+static struct {
+    _Atomic size_t beyond; /* 0: no watch */
+    void (*_Atomic function)(size_t mapped);
+} watchers[HAK_WATCHERS];
+static _Atomic size_t group_room = SIZE_MAX;
+static _Atomic bool limit_followed, grouped, near_now;
+static _Atomic uint64_t pressed_used, pressed_limit; /* of the callback; 0: those of the soft limit */
 static _Atomic bool system_asked;
 static struct hak_lock callback_lock = HAK_LOCK_INIT(HAK_RANK_CALLBACK);
 static hak_pressure_function *on_pressure;
@@ -65,8 +70,13 @@ bool hak__limit_unmaps(void) { return hak__limit_exists() || hak_load(&address_r
 
 bool hak__limit_is_near(void)
 {
-    return hak__limit_exists() || hak_load(&noted_bytes, HAK_RELAXED) > hak_load(&address_room, HAK_RELAXED) / 2;
+    return hak__limit_exists() || hak_load(&near_now, HAK_RELAXED)
+        || hak_load(&noted_bytes, HAK_RELAXED) > hak_load(&address_room, HAK_RELAXED) / 2;
 }
+
+size_t hak__limit_room(void) { return hak_load(&group_room, HAK_RELAXED); }
+
+bool hak__limit_is_grouped(void) { return hak_load(&grouped, HAK_RELAXED); }
 
 /* An eighth more, since a shorter mapping may still succeed. */
 void hak__limit_refused(size_t mapped)
@@ -121,8 +131,9 @@ void hak__limit_note(size_t mapped, size_t mappings)
         hak_store(&system_asked, true, HAK_RELAXED);
         notify_limit(NOTICE_SYSTEM);
     }
-    if (hak_unlikely(mapped > hak_load(&watch_beyond, HAK_RELAXED)))
-        notify_limit(NOTICE_WATCH);
+    for (unsigned i = 0; i < HAK_WATCHERS; i++)
+        if (hak_unlikely(mapped > hak_load(&watchers[i].beyond, HAK_RELAXED) - 1))
+            notify_limit(NOTICE_WATCH);
     if (state == CALM && limit != 0 && mapped > limit) {
         hak_store(&pressure, WAITING, HAK_RELAXED);
         notify_limit(NOTICE_PRESSURE);
@@ -131,7 +142,37 @@ void hak__limit_note(size_t mapped, size_t mappings)
     }
 }
 
-/* Where memory is scarce: lowers the dirty limit and bounds the threads' caches. */
+/* Where memory is scarce: lowers the dirty limit and bounds the threads' caches, the more the nearer the limit is. */
+enum { DIRTY_PART = 16, CACHED_PART = 8, NEAR_PART = 4, SPARE_PART = 8 };
+
+size_t hak__limit_part(uint64_t limit, uint64_t others)
+{
+    uint64_t most = limit - limit / SPARE_PART;
+    return limit == HAK_OS_UNLIMITED ? SIZE_MAX : hak_max(most - hak_min(most, others), 1);
+}
+
+void hak__limit_follow(uint64_t allowed, size_t room, bool near)
+{
+    uint64_t part = near ? allowed / NEAR_PART : allowed;
+    bool bound = allowed != HAK_OS_UNLIMITED;
+    if (!bound && !hak_load(&limit_followed, HAK_RELAXED))
+        return;
+    hak_store(&limit_followed, true, HAK_RELAXED);
+    hak_store(&near_now, near, HAK_RELAXED);
+    hak_store(&group_room, room, HAK_RELAXED);
+    hak__option_suggest(HAK_OPTION_dirty_limit, hak_min(part / DIRTY_PART, hak__option_rows[HAK_OPTION_dirty_limit].value));
+    hak__option_suggest(HAK_OPTION_process_budget, bound ? hak_max(part / CACHED_PART, 1) : 0);
+}
+
+void hak__limit_press(uint64_t used, uint64_t limit)
+{
+    uint32_t calm = CALM;
+    hak_store(&pressed_used, used, HAK_RELAXED);
+    hak_store(&pressed_limit, limit, HAK_RELAXED);
+    if (hak_cas_strong(&pressure, &calm, WAITING, HAK_RELAXED, HAK_RELAXED))
+        notify_limit(NOTICE_PRESSURE);
+}
+
 static void follow_system(void)
 {
     struct hak_os_seen seen;
@@ -144,12 +185,9 @@ static void follow_system(void)
         hak__option_suggest(HAK_OPTION_unmap, 1);
     if (hak_min(seen.address_space, seen.data) <= LITTLE_ROOM)
         hak__thrift_begin();
-    uint64_t least = hak_min(hak_min(seen.memory_max, seen.memory_high), seen.address_space);
-    if (least == HAK_OS_UNLIMITED)
-        return;
-    if (least / 16 < hak__option_rows[HAK_OPTION_dirty_limit].value)
-        hak__option_suggest(HAK_OPTION_dirty_limit, least / 16);
-    hak__option_suggest(HAK_OPTION_process_budget, hak_max(least / 8, 1));
+    uint64_t group = hak_min(seen.memory_max, seen.memory_high);
+    hak_store(&grouped, seen.group_unseen || group != HAK_OS_UNLIMITED, HAK_RELAXED);
+    hak__limit_follow(hak_min(group, seen.address_space), hak__limit_part(group, 0), false);
 }
 
 void hak__limit_ask_system(void)
@@ -169,25 +207,30 @@ static void call_back(void)
     hak_pressure_function *function = on_pressure;
     void *argument = on_pressure_argument;
     hak__lock_release(&callback_lock);
-    if (function != NULL)
+    uint64_t limit = hak_exchange(&pressed_limit, 0, HAK_RELAXED);
+    if (function != NULL && limit != 0)
+        function(hak_load(&pressed_used, HAK_RELAXED), limit, argument);
+    else if (function != NULL)
         function(hak_load(&noted_bytes, HAK_RELAXED), hak__option(HAK_OPTION_soft_limit), argument);
     hak_store(&pressure, function != NULL ? TOLD : CALM, HAK_RELAXED);
 }
 
-void hak__limit_watch(size_t beyond, void (*function)(size_t mapped))
+void hak__limit_watch(enum hak_watcher watcher, size_t beyond, void (*function)(size_t mapped))
 {
     hak_assert(function != NULL || beyond == SIZE_MAX, "a watch calls a function");
-    hak_store(&watch_function, function, HAK_RELAXED);
+    hak_store(&watchers[watcher].function, function, HAK_RELAXED);
     /* release: pairs with the acquire of limit_watched, which finds the function. */
-    hak_store(&watch_beyond, beyond, HAK_RELEASE);
+    hak_store(&watchers[watcher].beyond, beyond + 1, HAK_RELEASE);
 }
 
 static void limit_watched(void)
 {
     size_t mapped = hak_load(&noted_bytes, HAK_RELAXED);
-    /* acquire: the function was stored before. */
-    if (mapped > hak_exchange(&watch_beyond, SIZE_MAX, HAK_ACQUIRE))
-        hak_load(&watch_function, HAK_RELAXED)(mapped);
+    for (unsigned i = 0; i < HAK_WATCHERS; i++)
+        /* acquire: the function was stored before. */
+        if (mapped > hak_load(&watchers[i].beyond, HAK_RELAXED) - 1
+            && mapped > hak_exchange(&watchers[i].beyond, 0, HAK_ACQUIRE) - 1)
+            hak_load(&watchers[i].function, HAK_RELAXED)(mapped);
 }
 
 void hak__limit_deliver_slow(void)

@@ -55,8 +55,24 @@ bool hak__limit_was_crowded(void);
 hak_noinline void hak__limit_note(size_t mapped, size_t mappings);
 
 /* Calls `function` once, outside of all locks, at the end of the slow path in which mapped bytes exceed `beyond`. Replaces an
- * earlier watch; SIZE_MAX: none. */
-hak_cold void hak__limit_watch(size_t beyond, void (*function)(size_t mapped));
+ * earlier watch of the same watcher; SIZE_MAX: none. */
+enum hak_watcher { HAK_WATCHER_PROFILE, HAK_WATCHER_NEARNESS, HAK_WATCHERS };
+hak_cold void hak__limit_watch(enum hak_watcher watcher, size_t beyond, void (*function)(size_t mapped));
+
+/* What the system allows the process, in bytes, as last seen; HAK_OS_UNLIMITED: any number. `room`: how much of it blocks may
+ * use; `near`: little is left. */
+hak_noinline void hak__limit_follow(uint64_t allowed, size_t room, bool near);
+
+/* How many bytes of blocks, in use or not, may be mapped before the kernel has reason to kill; SIZE_MAX: no limit is known. */
+hak_noinline size_t hak__limit_room(void);
+
+/* Memory is short although all that can go back has gone: calls the program's callback at the request's end. */
+hak_cold void hak__limit_press(uint64_t used, uint64_t limit);
+
+/* Whether the control group has, or may have, a limit; and what of one blocks may use besides `others`: an eighth stays free for
+ * what was not seen. */
+bool hak__limit_is_grouped(void);
+size_t hak__limit_part(uint64_t limit, uint64_t others);
 
 extern _Atomic uint32_t hak__limit_notices; /* bits, private to limit.c; 0: nothing waits */
 hak_cold void hak__limit_deliver_slow(void);

@@ -7,7 +7,7 @@
 #include "arena/limit.h"
 
 struct window {
-    uintptr_t start;
+    uintptr_t start; /* of one that grows down: its end */
     size_t limit;
     _Atomic size_t mapped;
     _Atomic size_t intent; /* while growing: the future value of `mapped` */
@@ -19,6 +19,15 @@ static _Atomic size_t pieces_mapped; /* bytes of separate pieces: descriptors, a
 static _Atomic size_t heaps_begun; /* ids up to this one have their first part */
 static size_t heap_length; /* bytes of the last heap */
 static _Atomic size_t piece_at, piece_length; /* of the piece being mapped; 0: none is */
+
+/* Metadata of other layers grows down to where the heaps begin, so that the first of both share a page table. Heap 0 does not
+ * exist: its place is the gap between them. */
+hak_inline bool grows_down(enum hak_meta_window window) { return window == HAK_META_POOL; }
+
+static uintptr_t address_of(enum hak_meta_window window, size_t from, size_t to)
+{
+    return grows_down(window) ? windows[window].start - to : windows[window].start + from;
+}
 
 /* A small window of blocks also has room for fewer heaps, so that it does not need a gap 32 GiB larger. */
 enum { HEAPS_LEAST = 256 };
@@ -39,10 +48,12 @@ static size_t limit_of(enum hak_meta_window window, size_t supers)
     return 0;
 }
 
-/* Windows begin at SuperSlab borders with a gap between them, so that an overrun of one meets unmapped memory. */
+/* Windows begin at SuperSlab borders with a gap between them, so that an overrun of one meets unmapped memory. The heaps begin in
+ * the middle of a SuperSlab's addresses. */
 static size_t room_of(enum hak_meta_window window, size_t supers)
 {
-    return hak_align_up(limit_of(window, supers), HAK_SUPER_SIZE) + HAK_SUPER_SIZE;
+    size_t gap = window == HAK_META_HEAPS || grows_down(window) ? HAK_SUPER_SIZE / 2 : HAK_SUPER_SIZE;
+    return hak_align_up(limit_of(window, supers), HAK_SUPER_SIZE) + gap;
 }
 
 size_t hak__meta_span(size_t supers)
@@ -53,11 +64,13 @@ size_t hak__meta_span(size_t supers)
     return total;
 }
 
+size_t hak__meta_span_near(size_t supers) { return room_of(HAK_META_SUPERS, supers) + room_of(HAK_META_WORDS, supers); }
+
 uintptr_t hak__meta_layout(uintptr_t start, size_t supers)
 {
     hak_assert(start % HAK_SUPER_SIZE == 0, "metadata windows begin at SuperSlab borders");
     for (int w = 0; w < HAK_META_WINDOWS; w++) {
-        windows[w].start = start;
+        windows[w].start = start + (grows_down((enum hak_meta_window)w) ? room_of((enum hak_meta_window)w, supers) : 0);
         windows[w].limit = limit_of((enum hak_meta_window)w, w == HAK_META_SPANS ? HAK_PART_SUPERS : supers);
         hak_store(&windows[w].mapped, 0, HAK_RELAXED);
         hak_store(&windows[w].intent, 0, HAK_RELAXED);
@@ -68,16 +81,17 @@ uintptr_t hak__meta_layout(uintptr_t start, size_t supers)
     return start;
 }
 
-uintptr_t hak__meta_start(enum hak_meta_window window) { return windows[window].start; }
+uintptr_t hak__meta_start(enum hak_meta_window window) { return address_of(window, 0, hak__meta_mapped(window)); }
 
 size_t hak__meta_mapped(enum hak_meta_window window) { return hak_load(&windows[window].mapped, HAK_ACQUIRE); }
 
-static int meta_grow(struct window *w, size_t mapped, size_t wanted)
+static int meta_grow(enum hak_meta_window window, size_t mapped, size_t wanted)
 {
-    hak_store(&w->intent, wanted, HAK_RELAXED);
+    uintptr_t at = address_of(window, mapped, wanted);
+    hak_store(&windows[window].intent, wanted, HAK_RELAXED);
     hak_signal_fence();
-    int code = hak__os_map(w->start + mapped, wanted - mapped);
-    return code == ENOMEM && mapped != 0 ? hak__os_extend(w->start + mapped, wanted - mapped) : code;
+    int code = hak__os_map(at, wanted - mapped);
+    return code == ENOMEM && mapped != 0 && !grows_down(window) ? hak__os_extend(at, wanted - mapped) : code;
 }
 
 int hak__meta_ensure(enum hak_meta_window window, size_t bytes)
@@ -92,9 +106,9 @@ int hak__meta_ensure(enum hak_meta_window window, size_t bytes)
         return ENOMEM;
     size_t page = hak__page_size(), ahead = mapped < HAK_META_STEP ? 2 * mapped : mapped + mapped / 2;
     size_t least = hak_align_up(bytes, page), wanted = hak_align_up(hak_min(hak_max(bytes, ahead), w->limit), page);
-    int code = meta_grow(w, mapped, wanted);
+    int code = meta_grow(window, mapped, wanted);
     if (code != 0 && wanted > least)
-        code = meta_grow(w, mapped, wanted = least);
+        code = meta_grow(window, mapped, wanted = least);
     hak_assert(wanted > mapped, "a metadata window never shrinks");
     if (code == 0) /* release: pairs with the acquire in hak__meta_mapped, for readers without the lock */
         hak_store(&w->mapped, wanted, HAK_RELEASE);
@@ -155,7 +169,7 @@ void hak__meta_give_up(enum hak_meta_window window)
 {
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
     if (window != HAK_META_HEAPS)
-        hak__os_unmap(windows[window].start, hak__meta_mapped(window));
+        hak__os_unmap(hak__meta_start(window), hak__meta_mapped(window));
     else if (hak_exchange(&heaps_begun, 0, HAK_RELAXED) != 0)
         hak__os_unmap(windows[window].start + HAK_HEAP_STRIDE, hak_exchange(&pieces_mapped, 0, HAK_RELAXED));
 }
@@ -184,7 +198,7 @@ void hak__meta_fork_child(void)
         struct window *w = &windows[i];
         size_t mapped = hak_load(&w->mapped, HAK_RELAXED), intent = hak_load(&w->intent, HAK_RELAXED);
         if (intent > mapped)
-            hak__os_unmap(w->start + mapped, intent - mapped);
+            hak__os_unmap(address_of((enum hak_meta_window)i, mapped, intent), intent - mapped);
         hak_store(&w->intent, mapped, HAK_RELAXED);
     }
 }
@@ -209,7 +223,7 @@ void *hak__meta_alloc(size_t bytes)
         }
     }
     hak_assert(offset + bytes <= hak__meta_mapped(HAK_META_POOL), "metadata that is handed out is mapped");
-    return (void *)(hak__meta_start(HAK_META_POOL) + offset);
+    return (void *)address_of(HAK_META_POOL, offset, offset + bytes);
 }
 
 void *hak__heap_address(uint32_t id)

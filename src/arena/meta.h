@@ -1,5 +1,5 @@
 /* The metadata windows: address ranges beside the user data that grow with it. The first half is only for arena/. Each window is
- * mapped from its start in steps and never shrinks; span descriptors of closed parts are left out (window.h). All changes happen
+ * mapped from its start, the pool from its end, in steps, and never shrinks; span descriptors of closed parts are left out (window.h). All changes happen
  * under the arena's lock. */
 #pragma once
 
@@ -24,10 +24,11 @@ uintptr_t hak__meta_layout(uintptr_t start, size_t supers);
 
 /* The address range that the layout needs. */
 size_t hak__meta_span(size_t supers);
+size_t hak__meta_span_near(size_t supers); /* of its last tables, which every process touches */
 
-uintptr_t hak__meta_start(enum hak_meta_window window);
+uintptr_t hak__meta_start(enum hak_meta_window window); /* its lowest mapped address */
 
-/* Maps the window's first `bytes` bytes, if they are not mapped. 0 or an errno code. */
+/* Maps the window's first `bytes` bytes (of the pool, its last), if they are not mapped. 0 or an errno code. */
 int hak__meta_ensure(enum hak_meta_window window, size_t bytes);
 
 size_t hak__meta_mapped(enum hak_meta_window window); /* from its start on; of descriptors, the first part's */

@@ -1,6 +1,7 @@
 /* See returned.h. */
 #include "arena/returned.h"
 
+#include "arena/limit.h"
 #include "diag/options.h"
 
 /* Of a MiB of 4 KiB pages on a fast machine: 0.1 and 0.5 us for each. FEW_BYTES: the price of less is that of the call. */
@@ -112,6 +113,7 @@ struct hak_retained hak__return_ask(struct hak_retention in, uint64_t now_ms)
 {
     uint64_t now = now_ms * 1000, paid = return_charge(0);
     in.slack = hak__option(HAK_OPTION_dirty_limit);
+    in.room = hak__limit_room();
     in.watched = hak_load(&hak__return_counts.watched, HAK_RELAXED) != 0;
     in.cost = (struct hak_return_cost){
         .owed_ms = (paid - hak_min(paid, now)) / 1000,

@@ -18,7 +18,7 @@
 #define hak_first_data __attribute__((section(".bss.first")))  /* ... of which every process touches the beginning alone */
 #define hak_inline static inline __attribute__((always_inline))
 #define hak_export __attribute__((visibility("default")))
-/* What libhakmem-region calls in malloc's library: exported there as HAKMEM_REGION_1 (cmake/symbols.map), replaceable by no other. */
+/* What libhakmem-region calls in malloc's library: exported there as HAKMEM_REGION_2 (cmake/symbols.map), replaceable by no other. */
 #if defined(HAK_REGION_LIBRARY)
 #define hak_for_region __attribute__((visibility("default")))
 #else
@@ -35,6 +35,22 @@
 #define hak_prefetch_to_write(p) __asm__ volatile("prefetchw %0" : : "m"(*(const char *)(p)))
 #else
 #define hak_prefetch_to_write(p) __builtin_prefetch((p), 1)
+#endif
+/* Declares `linked`, the C library's function `name` by the version that every glibc gives it on the processor; NULL where no loaded
+ * library has it. */
+#if defined(__x86_64__)
+#define HAK_FIRST_GLIBC "GLIBC_2.2.5"
+#elif defined(__aarch64__)
+#define HAK_FIRST_GLIBC "GLIBC_2.17"
+#elif defined(__riscv)
+#define HAK_FIRST_GLIBC "GLIBC_2.27"
+#endif
+#if defined(HAK_FIRST_GLIBC)
+#define HAK_LINK_FIRST(type, linked, name) \
+    extern type linked __attribute__((weak)); \
+    __asm__(".symver " #linked ", " #name "@" HAK_FIRST_GLIBC)
+#else
+#define HAK_LINK_FIRST(type, linked, name) extern type linked __asm__(#name) __attribute__((weak))
 #endif
 #define hak_noreturn __attribute__((noreturn))
 /* Before `return`: makes the call a jump. A compiler without the attribute does so when it optimises. */

@@ -53,6 +53,12 @@ struct hak_retained hak__retain(struct hak_retention in)
     };
     out.emptied = hak_max(out.emptied, stays);
     out.opening = hak_max(out.opening, stays);
+    if (in.room != 0) {
+        size_t room = in.taken != 0 ? retain_above(in.room, in.taken) : SIZE_MAX;
+        out.emptied = hak_min(out.emptied, room);
+        out.opening = hak_min(out.opening, room);
+        out.waiting = hak_min(out.waiting, room);
+    }
     for (unsigned kind = 0; kind < HAK_UNUSED_KINDS; kind++) {
         out.delay_ms[kind] = early ? cost->soonest_ms : cost->delay_ms[kind];
         out.look_ms = hak_min(out.look_ms, out.delay_ms[kind] / LOOKS_PER_DELAY);

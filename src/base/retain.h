@@ -47,6 +47,7 @@ struct hak_retention {
     size_t recent_peak; /* the highest `taken` lately */
     size_t unused; /* kept now: of the kind, or of those that count together */
     size_t slack; /* what may always stay: HAKMEM_DIRTY_LIMIT */
+    size_t room; /* what may be mapped, in use or not: hak__limit_room; 0: any number */
     bool watched; /* a thread will look again by itself; otherwise this call may be the last for long, and no price counts */
     bool pressure; /* mapped bytes count: a limit exists, or there is little room */
     struct hak_return_cost cost;

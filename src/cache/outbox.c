@@ -8,13 +8,16 @@
 #include "diag/report.h"
 #include "heap/heap.h"
 
-/* The index in its span of the block at p; checked, because the pointer comes from the program. */
+enum { NO_INDEX = HAK_SPAN_BLOCKS_MAX };
+
+/* The index in its span of the block at p; checked, because the pointer comes from the program. NO_INDEX: reported, it is none. */
 static uint32_t index_of(const struct hak_span *span, const struct hak_class *class, const void *p, const char *function)
 {
     struct hak_place place = hak__place_of(class->reciprocal, (size_t)((const char *)p - hak__span_start(span)));
-    if (hak_unlikely(!hak__place_is_block(place, class->reciprocal, class->blocks)))
-        hak__misuse_invalid(function, p, "not the start of a block");
-    return (uint32_t)place.index;
+    if (hak_likely(hak__place_is_block(place, class->reciprocal, class->blocks)))
+        return (uint32_t)place.index;
+    hak__misuse_invalid(function, p, "not the start of a block");
+    return NO_INDEX;
 }
 
 static const struct hak_class *class_of(uint32_t word) { return hak__owner_sizes(word); }
@@ -29,7 +32,7 @@ static void outbox_publish(size_t slab, void *const *blocks, uint32_t count, con
         uint32_t index = index_of(span, class, blocks[n], function), word = index / 64;
         uint64_t bits = 0, bit = 1ull << index % 64;
         do {
-            if (hak_unlikely(bits & bit))
+            if (hak_unlikely((bits & bit) != 0 && index != NO_INDEX))
                 hak__misuse_double_free(function, blocks[n], class->size);
             bits |= bit;
             if (++n == count)
@@ -38,7 +41,8 @@ static void outbox_publish(size_t slab, void *const *blocks, uint32_t count, con
             bit = 1ull << index % 64;
         } while (index / 64 == word);
         hak_count(operations, 1);
-        hak__remote_publish(span, word, bits, function);
+        if (hak_likely(word != NO_INDEX / 64))
+            hak__remote_publish(span, word, bits, function);
     }
 }
 
@@ -84,7 +88,8 @@ void hak__outbox_bypass(void *p, uint32_t word, const char *function)
     }
     struct hak_span *span = hak__span_at(hak__slab_of(p));
     uint32_t index = index_of(span, class_of(word), p, function);
-    hak__remote_publish(span, index / 64, 1ull << index % 64, function);
+    if (hak_likely(index != NO_INDEX))
+        hak__remote_publish(span, index / 64, 1ull << index % 64, function);
 }
 
 /* Publishes one block without gathering. */
@@ -107,7 +112,7 @@ static void free_large(struct hak_heap *heap, void *p, uint32_t word, const char
     hak__heap_sweep(hak__heap_by_id(hak__owner_id(word)));
 }
 
-/* A thread that has used little of a class publishes its blocks directly, so that processes with many threads spend no buckets
+/* Where misuse is survived, nothing waits here. A thread that has used little of a class publishes its blocks directly, so that processes with many threads spend no buckets
  * on them. In a thread that only frees, common_left stays above 0; `single` counts its frees to recognise it. */
 enum { SINGLE_MOST = 64 };
 
@@ -128,7 +133,7 @@ void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const c
         free_large(heap, p, word, function);
         return;
     }
-    if (uses_little(heap, hak__owner_class(word))) {
+    if (hak__misuse_is_survived() || uses_little(heap, hak__owner_class(word))) {
         free_at_once(heap, p, word, function);
         return;
     }

@@ -37,7 +37,8 @@ extern const char *hak_conf __attribute__((weak, visibility("default")));
 enum { NAME_MAX_LENGTH = 31, PREFIX_LENGTH = 7, BANDS = 8, WARNINGS_MAX = 16 };
 static const char prefix[] = "HAKMEM_";
 char hak__stats_file[HAK_STATS_FILE_SIZE];
-char hak__profile_prefix[HAK_PROFILE_PREFIX_SIZE];
+char hak__profile_prefix[HAK_PROFILE_PREFIX_SIZE], hak__misuse_file[HAK_PROFILE_PREFIX_SIZE];
+char hak__blackbox_folder[HAK_BLACKBOX_FOLDER_SIZE];
 
 #define X(name) + sizeof #name
 static char harden_list[0 HAK_HARDEN_PARTS(X)]; /* the option harden's value, if it has several parts */
@@ -133,12 +134,12 @@ static const struct word hardens[] = {
     { "on", HAK_HARDEN_ALL }, { "yes", HAK_HARDEN_ALL }, { "true", HAK_HARDEN_ALL },
 };
 #undef X
-static const struct word thps[] = {
-    { "auto", HAK_THP_AUTO }, { "always", HAK_THP_ALWAYS }, { "never", HAK_THP_NEVER },
-};
+static const struct word thps[] = { { "auto", HAK_THP_AUTO }, { "always", HAK_THP_ALWAYS }, { "never", HAK_THP_NEVER } };
 static const struct word profilings[] = {
-    { "0", HAK_PROFILING_OFF }, { "1", HAK_PROFILING_ON }, { "ready", HAK_PROFILING_READY }, { "leaks", HAK_PROFILING_LEAKS },
+    { "0", HAK_PROFILING_OFF }, { "1", HAK_PROFILING_ON }, { "ready", HAK_PROFILING_READY }, { "auto", HAK_PROFILING_AUTO },
+    { "leaks", HAK_PROFILING_LEAKS },
 };
+static const struct word misuses[] = { { "abort", HAK_MISUSE_ABORTS }, { "report", HAK_MISUSE_REPORTS } };
 enum { UNITS_OF_PERCENT = 2, UNITS_OF_TIME = 4, UNITS = 11 }; /* percentages, times, no unit, bytes */
 static const struct word option_units[UNITS] = {
     { "%", 1 }, { "", 1 }, { "ms", 1 }, { "s", 1000 }, { "", 1 }, { "k", 1ull << 10 }, { "m", 1ull << 20 }, { "g", 1ull << 30 }, { "kib", 1ull << 10 },
@@ -153,12 +154,9 @@ static const struct word presets[HAK_PRESETS] = {
 
 static hak_cold bool look_up(const struct word *table, size_t rows, struct text key, uint64_t *value)
 {
-    for (size_t i = 0; i < rows; i++) {
-        if (option_same(key, table[i].name)) {
-            *value = table[i].value;
-            return true;
-        }
-    }
+    for (size_t i = 0; i < rows; i++)
+        if (option_same(key, table[i].name))
+            return *value = table[i].value, true;
     return false;
 }
 
@@ -171,6 +169,7 @@ static const struct word *names_of(const struct hak_option_row *row, size_t *row
     case HAK_HARDEN: *rows = sizeof hardens / sizeof *hardens; return hardens;
     case HAK_THP: *rows = sizeof thps / sizeof *thps; return thps;
     case HAK_PROFILE: *rows = sizeof profilings / sizeof *profilings; return profilings;
+    case HAK_MISUSE: *rows = sizeof misuses / sizeof *misuses; return misuses;
     default: return NULL;
     }
 }
@@ -270,14 +269,19 @@ static hak_cold bool option_parse(const struct hak_option_row *row, struct text 
     struct text file;
     if (row->kind == HAK_STATS && parse_file(text, value, &file))
         return true;
+    if (row->kind == HAK_FOLDER) {
+        *value = text.length != 0 && !option_same(text, "0");
+        return text.length < HAK_BLACKBOX_FOLDER_SIZE;
+    }
     if (row->kind == HAK_HARDEN)
         return parse_harden(text, value, &file);
     size_t rows;
     const struct word *names = names_of(row, &rows);
-    if (row->kind == HAK_PROFILE)
+    bool prefixed = row->kind == HAK_PROFILE || row->kind == HAK_MISUSE;
+    if (prefixed)
         text = before_prefix(text, &file);
     if (names != NULL)
-        return look_up(names, rows, text, value) && (row->kind != HAK_PROFILE || file.length < HAK_PROFILE_PREFIX_SIZE);
+        return look_up(names, rows, text, value) && (!prefixed || file.length < HAK_PROFILE_PREFIX_SIZE);
     if ((row->kind == HAK_FLAG || row->kind == HAK_STATS) && look_up(flags, sizeof flags / sizeof *flags, text, value))
         return *value <= row->most;
     return parse_number(row, text, value);
@@ -286,7 +290,7 @@ static hak_cold bool option_parse(const struct hak_option_row *row, struct text 
 static const char value_kinds[][40] = {
     [HAK_COUNT] = "a number", [HAK_BYTES] = "a size in bytes (or with K, M, G)", [HAK_TIME] = "a time in ms (or with s)",
     [HAK_PERCENT] = "a percentage",
-    [HAK_FLAG] = "0 or 1,", [HAK_STATS] = "exact, json/prom/text:FILE or a number",
+    [HAK_FOLDER] = "a path short enough,", [HAK_FLAG] = "0 or 1,", [HAK_STATS] = "exact, json/prom/text:FILE or a number",
 };
 
 static hak_cold void copy_text(char *to, size_t size, struct text text)
@@ -430,33 +434,28 @@ static hak_cold void remember_parts(uint64_t value)
     harden_list[length] = 0;
 }
 
-static hak_cold void remember_file(struct text text)
+static hak_cold void remember_in(char *to, struct text text)
 {
-    uint64_t value;
-    struct text file;
-    if (!parse_file(text, &value, &file))
-        return;
-    memcpy(hak__stats_file, file.start, file.length);
-    hak__stats_file[file.length] = 0;
+    memcpy(to, text.start, text.length);
+    to[text.length] = 0;
 }
 
-static hak_cold void remember_prefix(struct text text)
-{
-    struct text begin;
-    before_prefix(text, &begin);
-    memcpy(hak__profile_prefix, begin.start, begin.length);
-    hak__profile_prefix[begin.length] = 0;
-}
-
-/* Keeps the text that does not fit the value's word: a file's name, or the names of several parts. */
+/* Keeps the text that does not fit the value's word: the name of a file or folder, or the names of several parts. */
 static hak_cold void remember_text(int option, struct text text, uint64_t value)
 {
-    if (hak__option_rows[option].kind == HAK_STATS)
-        remember_file(text);
-    else if (hak__option_rows[option].kind == HAK_HARDEN)
-        remember_parts(value);
-    else if (hak__option_rows[option].kind == HAK_PROFILE)
-        remember_prefix(text);
+    uint64_t format;
+    struct text part;
+    switch (hak__option_rows[option].kind) {
+    case HAK_STATS:
+        if (parse_file(text, &format, &part))
+            remember_in(hak__stats_file, part);
+        break;
+    case HAK_HARDEN: remember_parts(value); break;
+    case HAK_PROFILE: before_prefix(text, &part), remember_in(hak__profile_prefix, part); break;
+    case HAK_MISUSE: before_prefix(text, &part), remember_in(hak__misuse_file, part); break;
+    case HAK_FOLDER: remember_in(hak__blackbox_folder, text); break;
+    default: break;
+    }
 }
 
 /* Makes one assignment at start. Complains at most once; on a mistake the value in force stays. */

@@ -19,7 +19,8 @@
 /* The members of three enums and their names for people, in order. */
 #define HAK_OPTION_KINDS(X) \
     X(COUNT, "count") X(BYTES, "bytes") X(TIME, "time") X(PERCENT, "percent") X(FLAG, "flag") X(STATS, "stats") X(PRESET, "preset") \
-    X(BACKGROUND, "background") X(THP, "thp") X(HARDEN, "harden") X(PROFILE, "profile") X(EVERY, "every")
+    X(BACKGROUND, "background") X(THP, "thp") X(HARDEN, "harden") X(PROFILE, "profile") X(EVERY, "every") X(MISUSE, "misuse") \
+    X(FOLDER, "folder")
 #define HAK_OPTION_WHENS(X) X(AT_START, "at start") X(NEW_THREADS, "new threads") X(AT_ONCE, "at once")
 #define HAK_OPTION_ORIGINS(X)   /* later ones win; SYSTEM: what the system allows the process (arena/limit.c) */ \
     X(FROM_DEFAULT, "default") X(FROM_SYSTEM, "system") X(FROM_PRESET, "preset") X(FROM_SYMBOL, "symbol") X(FROM_CONF, "conf") \
@@ -32,8 +33,9 @@ enum hak_option_origin { HAK_OPTION_ORIGINS(X) };
 #undef X
 
 enum { HAK_STATS_OFF, HAK_STATS_ON, HAK_STATS_EXACT, HAK_STATS_JSON, HAK_STATS_PROM, HAK_STATS_TEXT };
-enum { HAK_STATS_FILE_SIZE = 256, HAK_PROFILE_PREFIX_SIZE = 192 };
-enum hak_profiling { HAK_PROFILING_OFF, HAK_PROFILING_ON, HAK_PROFILING_READY, HAK_PROFILING_LEAKS };
+enum { HAK_STATS_FILE_SIZE = 256, HAK_PROFILE_PREFIX_SIZE = 192, HAK_BLACKBOX_FOLDER_SIZE = 192 };
+enum hak_misuse_mode { HAK_MISUSE_ABORTS, HAK_MISUSE_REPORTS };
+enum hak_profiling { HAK_PROFILING_OFF, HAK_PROFILING_ON, HAK_PROFILING_READY, HAK_PROFILING_AUTO, HAK_PROFILING_LEAKS };
 enum { HAK_OPTION_AUTO = 2 }; /* of BACKGROUND: beside 0 and 1 */
 
 /* A value of an EVERY option: a time in ms, at most a day, or HAK_EVERY_BYTES plus bytes of growth; 0 means never. */
@@ -129,8 +131,11 @@ hak_inline unsigned hak__option_harden_parts(uint64_t value)
 /* The file of HAKMEM_STATS=json:FILE, prom:FILE and text:FILE. */
 extern char hak__stats_file[HAK_STATS_FILE_SIZE];
 
-/* The prefix of the names of profiles, if HAKMEM_PROFILE gives one. */
-extern char hak__profile_prefix[HAK_PROFILE_PREFIX_SIZE];
+/* The prefix of the names of profiles, and the file of reports of misuse, if HAKMEM_PROFILE and HAKMEM_MISUSE give one. */
+extern char hak__profile_prefix[HAK_PROFILE_PREFIX_SIZE], hak__misuse_file[HAK_PROFILE_PREFIX_SIZE];
+
+/* The folder of HAKMEM_BLACKBOX. */
+extern char hak__blackbox_folder[HAK_BLACKBOX_FOLDER_SIZE];
 
 hak_inline uint64_t hak__option(enum hak_option option)
 {

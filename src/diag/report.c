@@ -1,4 +1,4 @@
-/* The formatter and the fixed messages. See report.h. */
+/* Where reports go, and the fixed messages. See report.h. */
 #include "diag/report.h"
 
 #include <errno.h>
@@ -12,92 +12,10 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/lock.h"
 #include "base/syscall.h"
 
 enum { LINE = 512 };
-
-struct out {
-    char *at, *end;
-};
-
-static void put_text(struct out *out, const char *text, size_t length, unsigned width, bool left)
-{
-    size_t pad = width > length ? width - length : 0;
-    for (; pad > 0 && !left && out->at < out->end; pad--)
-        *out->at++ = ' ';
-    for (; length > 0 && out->at < out->end; length--)
-        *out->at++ = *text++;
-    for (; pad > 0 && out->at < out->end; pad--)
-        *out->at++ = ' ';
-}
-
-/* Writes the digits of n before `end`; returns the first. */
-static char *put_digits(char *end, uint64_t n, unsigned base)
-{
-    do
-        *--end = "0123456789abcdef"[n % base];
-    while ((n /= base) != 0);
-    return end;
-}
-
-static void put_number(struct out *out, char letter, uint64_t n, unsigned width, bool left)
-{
-    char text[32], *end = text + sizeof text, *first;
-    if (letter == 'f') {
-        first = put_digits(end, n % 100 + 100, 10); /* three digits, the first one a placeholder */
-        *first = '.';
-        first = put_digits(first, n / 100, 10);
-    } else if (letter == 'p') {
-        first = put_digits(end, n, 16);
-        *--first = 'x';
-        *--first = '0';
-    } else {
-        first = put_digits(end, n, 10);
-    }
-    put_text(out, first, (size_t)(end - first), width, left);
-}
-
-size_t hak__format_list(char *buffer, size_t size, const char *format, va_list arguments)
-{
-    hak_assert(size != 0, "there is room for the end of the text");
-    struct out out = { buffer, buffer + size - 1 };
-    for (; *format != 0; format++) {
-        if (*format != '%') {
-            put_text(&out, format, 1, 0, false);
-            continue;
-        }
-        bool left = *++format == '-';
-        format += left;
-        unsigned width = 0;
-        for (; *format >= '0' && *format <= '9'; format++)
-            width = width * 10 + (unsigned)(*format - '0');
-        if (*format == 0)
-            break;
-        if (*format == 's') {
-            const char *text = va_arg(arguments, const char *);
-            put_text(&out, text, strlen(text), width, left);
-        } else if (*format == 'p') {
-            put_number(&out, 'p', (uint64_t)(uintptr_t)va_arg(arguments, const void *), width, left);
-        } else if (*format == 'u' || *format == 'f') {
-            put_number(&out, *format, va_arg(arguments, uint64_t), width, left);
-        } else {
-            hak_assert(*format == '%', "a format has only the letters of report.h");
-            put_text(&out, "%", 1, 0, false);
-        }
-    }
-    hak_assert(out.at < buffer + size, "the text stays in its buffer");
-    *out.at = 0;
-    return (size_t)(out.at - buffer);
-}
-
-size_t hak__format(char *buffer, size_t size, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    size_t length = hak__format_list(buffer, size, format, arguments);
-    va_end(arguments);
-    return length;
-}
 
 /* --- writing --------------------------------------------------------------------------------------------------------- */
 
@@ -247,13 +165,72 @@ int hak__report_open(const char *path, int more)
     return (int)hak__syscall(SYS_openat, AT_FDCWD, path, more | O_WRONLY | O_CLOEXEC | O_NONBLOCK, 0644);
 }
 
+/* --- lines --------------------------------------------------------------------------------------------------------------- */
+
+/* One report at a time is collected; its thread holds the lock. */
+static struct hak_lock collect_lock = HAK_LOCK_INIT(HAK_RANK_REPORT);
+static hak_rare_data char collected[8 * LINE];
+static hak_rare_data size_t collected_length;
+static hak_rare_data _Atomic bool collecting;
+
+static bool collects(void) { return hak_load(&collecting, HAK_RELAXED) && hak__lock_word_is_mine(&collect_lock.held); }
+
+bool hak__report_collect(void)
+{
+    if (hak__lock_word_is_mine(&collect_lock.held))
+        return false;
+    hak__lock_acquire(&collect_lock);
+    collected_length = 0;
+    hak_store(&collecting, true, HAK_RELAXED);
+    return true;
+}
+
+size_t hak__report_collected(const char **text)
+{
+    hak_assert(collects(), "the calling thread is collecting");
+    hak_store(&collecting, false, HAK_RELAXED);
+    *text = collected;
+    return collected_length;
+}
+
+void hak__report_release(void) { hak__lock_release(&collect_lock); }
+
+void hak__report_fork_child(void) { hak__lock_fork_child(&collect_lock); }
+
+/* Threads that report at once may mix two lines of this record; each line on stderr is whole. */
+enum { LINES_KEPT = 4, LINE_KEPT = 160 };
+static hak_rare_data char lines_kept[LINES_KEPT][LINE_KEPT];
+static hak_rare_data _Atomic uint32_t lines_count;
+
+void hak__report_line(unsigned i, char *to, size_t size)
+{
+    hak_assert(size != 0, "there is room for the end of the text");
+    size_t length = 0;
+    const char *line = lines_kept[(hak_load(&lines_count, HAK_RELAXED) + i) % LINES_KEPT];
+    for (; length < size - 1 && length < LINE_KEPT - 1 && line[length] != 0; length++)
+        to[length] = line[length];
+    to[length] = 0;
+}
+
+static void keep_line(const char *line, size_t length)
+{
+    char *to = lines_kept[hak_fetch_add(&lines_count, 1, HAK_RELAXED) % LINES_KEPT];
+    length = length < LINE_KEPT ? length : LINE_KEPT - 1;
+    memcpy(to, line, length);
+    to[length] = 0;
+}
+
 static void warn_list(const char *format, va_list arguments)
 {
     char line[LINE] = "hakmem: ";
     size_t length = strlen(line);
     length += hak__format_list(line + length, sizeof line - length - 1, format, arguments);
+    keep_line(line, length);
     line[length++] = '\n';
-    hak__write_all(report_fd(true), line, length);
+    if (!collects())
+        hak__write_all(report_fd(true), line, length);
+    else if (length < sizeof collected - collected_length) /* the last lines of a long report are dropped */
+        memcpy(collected + collected_length, line, length + 1), collected_length += length;
 }
 
 void hak__warn(const char *format, ...)
@@ -273,39 +250,44 @@ void hak__fatal(const char *format, ...)
     abort();
 }
 
-void hak__say_double_free(const char *function, const void *p, size_t size)
-{
-    hak__warn("%s(): double free of %p (%u-byte block)", function, p, (uint64_t)size);
-}
+/* --- misuse -------------------------------------------------------------------------------------------------------------- */
 
-void hak__say_invalid(const char *function, const void *p, const char *why)
-{
-    hak__warn("%s(): invalid pointer %p: %s", function, p, why);
-}
+hak_rare_data void (*hak__misuse_more)(const struct hak_mistake *mistake);
+hak_rare_data void (*hak__misuse_survive)(const struct hak_mistake *mistake, const char *line);
+hak_rare_data struct hak_misuse_counts hak__misuse_counts;
 
-hak_rare_data void (*hak__misuse_more)(const void *p);
-
-void hak__misuse_end(const void *p)
+void hak__misuse(const struct hak_mistake *mistake, const char *format, ...)
 {
+    char line[LINE];
+    va_list arguments;
+    va_start(arguments, format);
+    hak__format_list(line, sizeof line, format, arguments);
+    va_end(arguments);
+    if (hak__misuse_is_survived()) {
+        hak_fetch_add(&hak__misuse_counts.kinds[mistake->kind], 1, HAK_RELAXED);
+        hak__misuse_survive(mistake, line);
+        return;
+    }
+    hak__warn("%s", line);
     if (hak__misuse_more != NULL)
-        hak__misuse_more(p);
+        hak__misuse_more(mistake);
     abort();
 }
 
 void hak__misuse_double_free(const char *function, const void *p, size_t size)
 {
-    hak__say_double_free(function, p, size);
-    hak__misuse_end(p);
+    hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_DOUBLE_FREE, .function = function, .p = p }, HAK_SAYS_DOUBLE_FREE,
+                function, p, (uint64_t)size);
 }
 
 void hak__misuse_invalid(const char *function, const void *p, const char *why)
 {
-    hak__say_invalid(function, p, why);
-    hak__misuse_end(p);
+    hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_INVALID, .function = function, .p = p }, HAK_SAYS_INVALID, function, p,
+                why);
 }
 
 void hak__misuse_size(const char *function, const void *p, size_t given, size_t size)
 {
-    hak__warn("%s(): wrong size %u for %p (%u-byte block)", function, (uint64_t)given, p, (uint64_t)size);
-    hak__misuse_end(p);
+    hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_SIZE, .function = function, .p = p },
+                "%s(): wrong size %u for %p (%u-byte block)", function, (uint64_t)given, p, (uint64_t)size);
 }

@@ -8,6 +8,7 @@
 
 #include <stdarg.h>
 
+#include "base/atomic.h"
 #include "base/compiler.h"
 
 hak_for_region hak_cold size_t hak__format(char *buffer, size_t size, const char *format, ...);
@@ -32,15 +33,51 @@ hak_cold int hak__report_open(const char *path, int more);
 /* One line on stderr with the prefix; the newline is added. */
 hak_cold void hak__warn(const char *format, ...);
 
-/* One line on stderr with the prefix, then abort(). For misuse after which the program must not go on. */
+/* The same, then abort(). For what the program cannot survive. */
 hak_for_region hak_noreturn hak_cold void hak__fatal(const char *format, ...);
 
-/* The fixed messages of misuse, in one place, since documents and tests rely on them. */
-hak_for_region hak_noreturn hak_cold void hak__misuse_double_free(const char *function, const void *p, size_t size);
-hak_for_region hak_noreturn hak_cold void hak__misuse_invalid(const char *function, const void *p, const char *why);
-hak_cold void hak__say_double_free(const char *function, const void *p, size_t size); /* which do not end the program */
-hak_cold void hak__say_invalid(const char *function, const void *p, const char *why);
-/* If set, called after a report of misuse of the block or pointer p and before abort(). */
-extern void (*hak__misuse_more)(const void *p);
-hak_noreturn hak_cold void hak__misuse_end(const void *p);
-hak_noreturn hak_cold void hak__misuse_size(const char *function, const void *p, size_t given, size_t size);
+/* The i-th of the last reports, of which i = 3 is the latest, as the black box keeps them; empty: there have been fewer. */
+hak_cold void hak__report_line(unsigned i, char *to, size_t size);
+
+/* --- misuse ---------------------------------------------------------------------------------------------------------------------
+ *
+ * Every report of a misuse goes through hak__misuse: it ends the program, unless hak__misuse_survive is set (HAKMEM_MISUSE=report,
+ * kinds/canary.c). Then it returns, and its caller leaves the block as it is. The caller may hold locks below HAK_RANK_REPORT. */
+enum hak_misuse_kind { HAK_MISUSE_INVALID, HAK_MISUSE_DOUBLE_FREE, HAK_MISUSE_SIZE, HAK_MISUSE_WRITTEN, HAK_MISUSE_KINDS };
+
+#define HAK_NO_BLOCK SIZE_MAX   /* the size of what is no block, after the report */
+
+struct hak_mistake {
+    enum hak_misuse_kind kind;
+    const char *function; /* that the program called */
+    const void *p; /* the block or pointer */
+    void (*tell)(const void *about); /* further lines of the report; NULL: who has allocated and freed p */
+    const void *about;
+    const char *outcome; /* what the call did if it was survived; NULL: what such calls do */
+};
+
+#define HAK_SAYS_DOUBLE_FREE "%s(): double free of %p (%u-byte block)"
+#define HAK_SAYS_INVALID "%s(): invalid pointer %p: %s"
+
+hak_for_region hak_cold void hak__misuse(const struct hak_mistake *mistake, const char *format, ...);
+hak_for_region hak_cold void hak__misuse_double_free(const char *function, const void *p, size_t size);
+hak_for_region hak_cold void hak__misuse_invalid(const char *function, const void *p, const char *why);
+hak_cold void hak__misuse_size(const char *function, const void *p, size_t given, size_t size);
+
+/* If set, called after the first line of a report that ends the program. */
+extern void (*hak__misuse_more)(const struct hak_mistake *mistake);
+extern void (*hak__misuse_survive)(const struct hak_mistake *mistake, const char *line);
+hak_inline bool hak__misuse_is_survived(void) { return hak__misuse_survive != NULL; }
+
+/* Misuse survived so far, and reports of it. */
+struct hak_misuse_counts {
+    _Atomic uint64_t kinds[HAK_MISUSE_KINDS], reported;
+};
+extern struct hak_misuse_counts hak__misuse_counts;
+
+/* From the first call to the second, the calling thread's lines are collected in a buffer instead of being written. The second returns
+ * their length; the third allows another thread to collect. False: the thread is between the first and the third already. */
+hak_cold bool hak__report_collect(void);
+hak_cold size_t hak__report_collected(const char **text);
+hak_cold void hak__report_release(void);
+hak_cold void hak__report_fork_child(void);

@@ -6,6 +6,7 @@
 #include "arena/owner.h"
 #include "base/bits.h"
 #include "cache/cache.h"
+#include "diag/report.h"
 #include "entry/pop.h"
 #include "hakmem.h"
 #include "harden/mode.h"
@@ -16,7 +17,7 @@
 #include "size/size.h"
 #include "span/shield.h"
 
-/* While a profile counts: counts the requested bytes, not the class's. */
+/* Where blocks are sampled: a sample is as long as the request, not as its class. */
 static hak_cold void *aligned_counted(size_t align, size_t n, uint32_t class)
 {
     bool in_place = class >= HAK_CLASS_FIRST_LARGE;
@@ -54,7 +55,7 @@ static hak_noinline void *aligned_slow(size_t align, size_t n)
     if (hak_unlikely(hak__is_hardened()))
         return aligned_hardened(align, n);
     uint32_t class = hak__aligned_class(align, n);
-    if (hak_unlikely(hak__profile_counts()))
+    if (hak_unlikely(hak_load(&hak__hardened.open, HAK_RELAXED)))
         return aligned_counted(align, n, class);
     if (class >= HAK_CLASSES)
         return hak__shield_note_aligned(hak__alloc_huge(n, align, NULL), align, n);
@@ -189,7 +190,10 @@ hak_export void *hak_aligned_realloc(void *p, size_t align, size_t n)
         return hak_aligned_alloc(align, n);
     if (align <= HAK_ALIGN || n == 0 || realloc_aligns(p, align, n))
         return hak_realloc(p, n);
-    size_t have = hak_usable_size(p);
+    const struct hak_class *class = hak__class_at(p);
+    size_t have = hak_likely(class != NULL) ? class->size : hak__usable(p, "aligned_realloc");
+    if (hak_unlikely(have == HAK_NO_BLOCK))
+        return hak__fail(EINVAL);
     bool stays = hak_unlikely(hak__hardened.on) ? n == have : n <= have && (n >= have / 2 + have % 2 || is_least(align, have, n));
     return stays && (uintptr_t)p % align == 0 ? p : aligned_move(p, align, have, n);
 }

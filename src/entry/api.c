@@ -5,6 +5,7 @@
 #include "arena/limit.h"
 #include "base/limits.h"
 #include "diag/options.h"
+#include "diag/report.h"
 #include "guard/check.h"
 #include "hakmem.h"
 #include "hakmem_stats.h"
@@ -13,11 +14,16 @@
 #include "process/request.h"
 #include "process/start.h"
 #include "profile/profile.h"
+#include "sample/labels.h"
 #include "stats/stats.h"
 #include "upkeep/step.h"
 #include "userheap/userheap.h"
 
-static hak_noinline size_t usable_slow(const void *p) { return p == NULL ? 0 : hak__usable(p, "malloc_usable_size"); }
+static hak_noinline size_t usable_slow(const void *p)
+{
+    size_t usable = p == NULL ? 0 : hak__usable(p, "malloc_usable_size");
+    return usable == HAK_NO_BLOCK ? 0 : usable;
+}
 
 hak_export size_t hak_usable_size(const void *p)
 {
@@ -82,6 +88,24 @@ hak_export int hak_profile_start(size_t interval) { return hak__start() ? hak__p
 hak_export void hak_profile_stop(void) { hak__profile_stop(); }
 hak_export int hak_profile_dump(const char *path) { return hak__profile_dump(path, 'm'); }
 
+/* A thread that cannot have labels keeps those it has, none. */
+hak_export const hak_labels_t *hak_label_set(const char *key, const char *value)
+{
+    const hak_labels_t *former = hak__thread_notes.labels;
+    if (hak__start())
+        hak__thread_notes.labels = hak__labels_with(former, key, value);
+    return former;
+}
+
+hak_export const hak_labels_t *hak_label_switch(const hak_labels_t *labels)
+{
+    const hak_labels_t *former = hak__thread_notes.labels;
+    hak__thread_notes.labels = labels;
+    return former;
+}
+
+hak_export const hak_labels_t *hak_label_get(void) { return hak__thread_notes.labels; }
+
 _Static_assert(HAK_OPTION_IN_BYTES == HAK_EVERY_BYTES, "the public bit is the one of the options");
 hak_export int hak_option_set(const char *name, const char *value) { return hak__option_set(name, value); }
 hak_export int hak_option_get(const char *name, uint64_t *value) { return hak__option_get(name, value); }
@@ -114,3 +138,5 @@ hak_export int hak_option_next(size_t *cursor, struct hak_option_info *info)
 }
 
 hak_export const char *hak_version(void) { return HAK_VERSION_STRING; }
+
+hak_export const char hakmem_allocator_version[] = "HAKMEM " HAK_VERSION_STRING;

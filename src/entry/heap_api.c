@@ -68,16 +68,17 @@ hak_export int hak_heap_merge_into_default(hak_heap_t *own)
         return 0;
     if (hak__regions_of(own) != NULL)
         return ENOTSUP;
-    hak__uheap_expect(own, "hak_heap_merge_into_default");
+    if (!hak__uheap_expect(own, "hak_heap_merge_into_default"))
+        return EINVAL;
     struct hak_heap *mine = hak__request_heap();
     if (mine != NULL && hak__profile_ever())
         hak__profile_join(mine); /* it may get samples that stay in place */
     mine = hak__request_enter();
     if (mine == NULL)
         return ENOMEM;
-    hak__uheap_merge(own, mine, "hak_heap_merge_into_default");
+    bool merged = hak__uheap_merge(own, mine, "hak_heap_merge_into_default");
     hak__heap_unlock(mine);
-    return 0;
+    return merged ? 0 : EBUSY;
 }
 
 /* --- blocks -------------------------------------------------------------------------------------------------------------- */
@@ -85,7 +86,7 @@ hak_export int hak_heap_merge_into_default(hak_heap_t *own)
 /* While a profile counts, like malloc.c's malloc_counted. NULL: the slow path counts. */
 static void *heap_malloc_counted(const hak_heap_t *own, size_t n)
 {
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
     int64_t left = heap->profile_left - (int64_t)n;
     if (n > HAK_MID_MAX || left < 0 || hak_peek(&share->own) != own || !hak__profile_has_joined(heap))
@@ -121,14 +122,27 @@ static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
     return hak__uheap_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");
 }
 
-/* malloc's fast path, but from the bins of the share that the thread used last, if it is this heap's. */
+/* From another share that the thread has. */
+static hak_noinline void *heap_malloc_turn(hak_heap_t *own, size_t n)
+{
+    struct hak_heap *mine = hak__heap_mine(), *share = NULL;
+    if (hak_likely(own != NULL && (mine->mode & HAK_MODE_SENTINEL) == 0 && n <= HAK_MID_MAX))
+        share = hak__share_find(mine, own);
+    if (hak_unlikely(share == NULL))
+        return heap_malloc_slow(own, n);
+    hak__share_choose(mine, share);
+    void *block = hak__pop_from(share, n <= HAK_TINY_MAX ? hak__bin_of_tiny(n) : hak__bin_of_mid(n));
+    return hak_likely(block != NULL) ? block : heap_malloc_slow(own, n);
+}
+
+/* malloc's fast path, but from the bins of the share that the thread used last, or of its default heap, if it is this heap's. */
 hak_export hak_fast_path void *hak_heap_malloc(hak_heap_t *own, size_t n)
 {
     struct hak_heap *heap = hak__heap_current();
     struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
     struct hak_class_offset offset;
     if (hak_unlikely(hak_read_mostly(&share->own) != own))
-        return heap_malloc_slow(own, n);
+        return heap_malloc_turn(own, n);
     if (hak_likely(n <= HAK_TINY_MAX))
         offset = hak__bin_of_tiny(n);
     else if (hak_likely(n <= HAK_MID_MAX))
@@ -168,15 +182,16 @@ hak_export void *hak_heap_aligned_alloc(hak_heap_t *own, size_t align, size_t n)
     return hak__uheap_request(own, align, n, &zero, "hak_heap_aligned_alloc");
 }
 
-/* Another heap's block is the program's mistake, and so is a pointer to none. */
-static void expect_block_of(const hak_heap_t *own, const void *p, const char *function)
+/* Another heap's block is the program's mistake, and so is a pointer to none: reports it and returns false. */
+static bool expect_block_of(const hak_heap_t *own, const void *p, const char *function)
 {
     if (hak_likely(hak__heap_of_block(p) == own))
-        return;
-    if (own == NULL)
-        hak__fatal("%s(): %p is not a block of malloc's", function, p);
-    hak__uheap_expect(own, function);
-    hak__fatal("%s(): %p is not a block of heap %p", function, p, (const void *)own);
+        return true;
+    if (own == NULL || hak__uheap_expect(own, function))
+        hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_INVALID, .function = function, .p = p },
+                    own == NULL ? "%s(): %p is not a block of malloc's" : "%s(): %p is not a block of heap %p", function, p,
+                    (const void *)own);
+    return false;
 }
 
 hak_export void *hak_heap_realloc(hak_heap_t *own, void *p, size_t n)
@@ -186,8 +201,7 @@ hak_export void *hak_heap_realloc(hak_heap_t *own, void *p, size_t n)
     const struct hak_regions *regions = hak__regions_of(own);
     if (regions != NULL)
         return regions->realloc(hak__region_handle(own), p, n, "hak_heap_realloc");
-    expect_block_of(own, p, "hak_heap_realloc");
-    return hak_realloc(p, n); /* keeps it in its heap */
+    return expect_block_of(own, p, "hak_heap_realloc") ? hak_realloc(p, n) : hak__fail(EINVAL); /* keeps it in its heap */
 }
 
 hak_export void hak_heap_free(hak_heap_t *own, void *p)
@@ -199,8 +213,8 @@ hak_export void hak_heap_free(hak_heap_t *own, void *p)
         regions->free(hak__region_handle(own), p, "hak_heap_free");
         return;
     }
-    expect_block_of(own, p, "hak_heap_free");
-    hak_free(p);
+    if (expect_block_of(own, p, "hak_heap_free"))
+        hak_free(p);
 }
 
 hak_export hak_heap_t *hak_heap_of(const void *p)
@@ -219,8 +233,7 @@ hak_export void hak_heap_set_limit(hak_heap_t *own, size_t limit)
         hak__option_put(HAK_OPTION_limit, limit);
     } else if (regions != NULL) {
         regions->set_limit(hak__region_handle(own), limit, "hak_heap_set_limit");
-    } else {
-        hak__uheap_expect(own, "hak_heap_set_limit");
+    } else if (hak__uheap_expect(own, "hak_heap_set_limit")) {
         hak_store(&own->account.limit, limit == 0 ? SIZE_MAX : limit, HAK_RELAXED);
     }
 }
@@ -229,8 +242,8 @@ hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_figures *out, siz
 {
     struct hak_heap_figures stats;
     const struct hak_regions *regions = hak__regions_of(own);
-    if (own != NULL && regions == NULL)
-        hak__uheap_expect(own, "hak_heap_stats");
+    if (own != NULL && regions == NULL && !hak__uheap_expect(own, "hak_heap_stats"))
+        return EINVAL;
     if (out == NULL || size < offsetof(struct hak_heap_figures, limit))
         return EINVAL;
     if (regions != NULL)
@@ -251,8 +264,7 @@ hak_export int hak_heap_visit(hak_heap_t *own, hak_heap_visitor *visit, void *ar
         return ENOTSUP;
     if (regions != NULL)
         return regions->visit(hak__region_handle(own), visit, argument);
-    hak__uheap_expect(own, "hak_heap_visit");
-    return hak__uheap_visit(own, visit, argument);
+    return hak__uheap_expect(own, "hak_heap_visit") ? hak__uheap_visit(own, visit, argument) : EINVAL;
 }
 
 hak_export hak_heap_t *hak_heap_next(hak_heap_t *heap)
@@ -268,12 +280,8 @@ hak_export hak_heap_t *hak_heap_next(hak_heap_t *heap)
 
 hak_export hak_heap_t *hak_heap_set_default(hak_heap_t *own)
 {
-    struct hak_heap *mine = hak__request_enter();
-    if (mine == NULL)
-        return NULL;
-    hak_heap_t *former = hak__uheap_set_standard(mine, own, "hak_heap_set_default");
-    hak__heap_unlock(mine);
-    return former;
+    struct hak_heap *mine = hak__request_heap();
+    return mine != NULL ? hak__uheap_set_standard(mine, own, "hak_heap_set_default") : NULL;
 }
 
 hak_export hak_heap_t *hak_heap_get_default(void) { return hak__request_standard(); }

@@ -18,6 +18,7 @@
 #include "trace/trace.h"
 #include "trace/unwind.h"
 #include "upkeep/background.h"
+#include "upkeep/nearness.h"
 
 /* Whether the library prints something at a regular exit. It then keeps a descriptor, which the program can see. */
 static bool speaks_at_end(void)
@@ -43,8 +44,10 @@ __attribute__((constructor(101))) void hak__library_loaded(void)
     hak__guarded_begin();
     if (hak__hardened.on || hak__guarded_wanted())
         hak__trace_begin(hak__hardened.on);
+    hak__canary_begin();
     hak__os_thread_init(&hak__thread_word);
     hak__profile_begin();
+    hak__near_begin(hak__blackbox_begin() ? hak__blackbox_seen : NULL);
     hak__background_ready();
 }
 
@@ -58,4 +61,5 @@ __attribute__((destructor)) static void library_ends(void)
     hak__thread_settle();
     hak__check_end("HAKMEM_CHECK, at exit");
     hak__output_at_exit();
+    hak__blackbox_end();
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "diag/report.h"
 #include "hakmem.h"
 #include "kinds/kind.h"
 #include "process/request.h"
@@ -145,6 +146,8 @@ static hak_noinline void *realloc_slow(void *p, size_t n)
     if (hak_unlikely(hak__hardened.on) && kind->lift != NULL)
         kind->lift(p, "realloc"); /* the block's end will be read */
     size_t have = kind->usable(p, "realloc");
+    if (hak_unlikely(have == HAK_NO_BLOCK))
+        return hak__fail(EINVAL);
     return stays(kind, p, have, n) ? p : change_size(p, have, n);
 }
 

@@ -18,8 +18,9 @@
 #include "heap/spans.h"
 #include "span/pool.h"
 
-/* Tries for a heap's lock before the check skips it: its thread may be the one that the check interrupted. */
-enum { ATTEMPTS = 12, PATIENCE_OF_CHECK = 1000, NAPS = 20 };
+/* Tries for a heap's lock before the check skips it: its thread may be the one that the check interrupted, or lie in a forked child's
+ * past. A walk waits so long WAITS_PER_WALK times, not for each slab of such a heap. */
+enum { ATTEMPTS = 12, PATIENCE_OF_CHECK = 1000, NAPS = 20, WAITS_PER_WALK = 4 };
 
 /* Set in a child of a parent with several threads: blocks that the others were sealing or clearing, and huge blocks that they
  * were growing or moving, stay half done. */
@@ -29,6 +30,14 @@ void hak__check_fork_child(void) { hak_store(&half_done, true, HAK_RELAXED); }
 bool hak__check_is_half_done(void) { return hak_load(&half_done, HAK_RELAXED); }
 
 /* --- heaps ------------------------------------------------------------------------------------------------------------- */
+
+static bool check_enter(struct hak_heap *heap, unsigned *waits)
+{
+    bool mine = hak__lock_word_is_mine(&heap->lock);
+    bool entered = hak__enter_foreign(heap, mine || *waits == 0 ? 1 : PATIENCE_OF_CHECK);
+    *waits -= !entered && *waits != 0 && hak_load(&heap->lock, HAK_RELAXED) != HAK_LOCK_FREE;
+    return entered;
+}
 
 /* A cached block of the heap's own counts as allocated in its span. */
 static bool check_ready(const struct hak_heap *heap, uint32_t class, const void *block)
@@ -56,12 +65,12 @@ static bool check_heap(struct hak_heap *heap)
     return valid;
 }
 
-static bool check_heaps(void)
+static bool check_heaps(unsigned *waits)
 {
     bool valid = true;
     for (uint32_t id = 1; id <= hak__heap_last_id() && valid; id++) {
         struct hak_heap *heap = hak__heap_by_id(id);
-        if (!hak__enter_foreign(heap, PATIENCE_OF_CHECK))
+        if (!check_enter(heap, waits))
             continue;
         valid = check_heap(heap);
         hak__heap_unlock(heap);
@@ -98,14 +107,14 @@ static bool check_blocks(const struct hak_span *span)
 
 /* Checks a span under its heap's lock, so that it neither ends nor changes hands. Skips single-block spans, which any thread may
  * end at any time. */
-static bool check_slab(size_t slab, bool blocks)
+static bool check_slab(size_t slab, bool blocks, unsigned *waits)
 {
     uint32_t word = hak__owner_at(slab), id = hak__owner_id(word);
     if (id == 0 || id > hak__heap_last_id() || hak__owner_is_inner(word) || hak_load(&hak__spans[slab].back, HAK_RELAXED) != 0)
         return true;
     if (hak__owner_class(word) >= HAK_CLASSES)
         return hak__holds(false, "the map names a class", hak__slab_start(slab));
-    if (!hak__enter_foreign(hak__heap_by_id(id), PATIENCE_OF_CHECK))
+    if (!check_enter(hak__heap_by_id(id), waits))
         return true;
     bool hardened = hak__hardened_at(slab), whole = !hak_load(&half_done, HAK_RELAXED);
     bool same = hak__heap_has_span(hak__heap_by_id(id), &hak__spans[slab]) && hak__owner_at(slab) == word;
@@ -127,7 +136,7 @@ static bool check_unused(size_t super)
     return hak__holds(false, "an unused slab has no owner", hak__slab_start(super * HAK_SUPER_SLABS + hak_ctz32(used)));
 }
 
-static bool check_slabs(bool blocks)
+static bool check_slabs(bool blocks, unsigned *waits)
 {
     bool valid = true;
     for (size_t super = hak__super_from(0); super < hak__arena_top() && valid; super = hak__super_from(super + 1)) {
@@ -135,7 +144,7 @@ static bool check_slabs(bool blocks)
             continue;
         valid = check_unused(super);
         for (unsigned i = 0; i < HAK_SUPER_SLABS && valid; i++)
-            valid = check_slab(super * HAK_SUPER_SLABS + i, blocks);
+            valid = check_slab(super * HAK_SUPER_SLABS + i, blocks, waits);
     }
     return valid;
 }
@@ -175,8 +184,9 @@ static bool check_huge(void)
 static bool check_all(struct hak_broken *broken, bool blocks)
 {
     for (unsigned attempt = 0; attempt < ATTEMPTS; attempt++) {
+        unsigned waits = WAITS_PER_WALK;
         hak_owner_store(&hak__broken.what, NULL);
-        if (hak__arena_is_valid() && check_huge() && check_slabs(blocks) && check_heaps())
+        if (hak__arena_is_valid() && check_huge() && check_slabs(blocks, &waits) && check_heaps(&waits))
             return true;
         *broken = hak__broken;
         for (unsigned i = 0; i < NAPS * attempt; i++)

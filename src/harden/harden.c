@@ -16,31 +16,48 @@ enum { BLOCK_LOOKS = 2000 };
 
 /* --- misuse ---------------------------------------------------------------------------------------------------------------- */
 
-static hak_cold hak_noreturn void die_of_overflow(const void *p, size_t size, const char *function)
+static hak_cold void report_overflow(const void *p, size_t size, const char *function)
 {
-    hak__warn("%s(): overflow of %p (%u-byte block): something was written past its end", function, p, (uint64_t)size);
-    hak__misuse_end(p);
+    hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_WRITTEN, .function = function, .p = p },
+                "%s(): overflow of %p (%u-byte block): something was written past its end", function, p, (uint64_t)size);
 }
 
-static hak_cold hak_noreturn void die_of_freed(const void *p, uint32_t class, const char *function, const char *why_freed)
+static hak_cold size_t report_invalid(const void *p, const char *function, const char *why)
+{
+    hak__misuse_invalid(function, p, why);
+    return HAK_NO_BLOCK;
+}
+
+static hak_cold size_t report_freed(const void *p, uint32_t class, const char *function, const char *why_freed)
 {
     if (why_freed != NULL)
-        hak__misuse_invalid(function, p, why_freed);
+        return report_invalid(p, function, why_freed);
     hak__misuse_double_free(function, p, hak__classes[class].size);
+    return HAK_NO_BLOCK;
 }
 
-/* Reports what p is, given that it bears no seal or, without canaries, may be free. */
-static hak_cold void judge_block(const void *p, uint32_t class, uint64_t mark, const char *function, const char *why_freed)
+/* Reports p and returns HAK_NO_BLOCK if it is no block in use, given that it bears no seal or, without canaries, may be free; else n. */
+static hak_cold size_t judge_block(const void *p, uint32_t class, uint64_t mark, const char *function, const char *why_freed,
+                                   size_t n)
 {
     uint32_t index;
     const struct hak_span *span = hak__span_at(hak__slab_of(p));
-    bool block = hak__span_index(span, p, &index) == HAK_SPAN_OK;
-    if (!block)
-        hak__misuse_invalid(function, p, "not the start of a block");
+    if (hak__span_index(span, p, &index) != HAK_SPAN_OK)
+        return report_invalid(p, function, "not the start of a block");
     if (index >= span->frontier || mark == hak__hardened.never_key)
-        hak__misuse_invalid(function, p, "this block was never allocated");
-    if (hak__cache_has_freed(NULL, class, p))
-        die_of_freed(p, class, function, why_freed);
+        return report_invalid(p, function, "this block was never allocated");
+    return hak__cache_has_freed(NULL, class, p) ? report_freed(p, class, function, why_freed) : n;
+}
+
+/* Survives an overflow: the block is sealed anew, and is never freed if this was its free. `n`: the bytes asked for, or at most. */
+static hak_cold size_t survive_overflow(const void *p, uint32_t class, size_t n, const char *function, bool freeing)
+{
+    struct hak_heap *heap = hak__heap_mine();
+    report_overflow(p, hak__classes[class].size, function);
+    const void *before = hak__quarantine_at((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, p);
+    hak__seal((void *)(uintptr_t)p, class, n);
+    hak__quarantine_at_end((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, before);
+    return freeing ? HAK_NO_BLOCK : n;
 }
 
 size_t hak__harden_size(const void *p, uint32_t word, const char *function, const char *why_freed)
@@ -49,34 +66,38 @@ size_t hak__harden_size(const void *p, uint32_t word, const char *function, cons
     uint32_t class = hak__owner_class(word);
     size_t n = hak__hardened.room[class];
     if (hak_unlikely(!hak__begins_below(hak__hardened.bound[class], slab, &hak__classes[class], p)))
-        hak__misuse_invalid(function, p, "not the start of a block");
+        return report_invalid(p, function, "not the start of a block");
     if (hak_unlikely(hak__hardened_is_closed(p, class)))
-        die_of_freed(p, class, function, why_freed);
+        return report_freed(p, class, function, why_freed);
     if (!hak__hardened.canary) {
         const hak_key *mark = hak__hardened_mark(p, class);
         uint64_t found = hak__shield_covers(mark) ? hak__freed_key : *mark; /* without seals it is program data */
-        if (hak__hardened_is_mark(found))
-            judge_block(p, class, found, function, why_freed);
-        return n;
+        return hak__hardened_is_mark(found) ? judge_block(p, class, found, function, why_freed, n) : n;
     }
-    if (hak_unlikely(!hak__is_sealed(p, class, &n))) {
-        judge_block(p, class, *hak__hardened_mark(p, class), function, why_freed);
-        die_of_overflow(p, hak__classes[class].size, function);
+    bool sealed = hak__is_sealed(p, class, &n);
+    if (hak_unlikely(!sealed)) {
+        n = judge_block(p, class, *hak__hardened_mark(p, class), function, why_freed, hak__hardened.room[class] - HAK_SEAL);
+        return n == HAK_NO_BLOCK ? n : survive_overflow(p, class, n, function, why_freed == NULL);
     }
     if (hak_unlikely(!hak__slack_is_whole(p, n, hak__hardened.room[class] - HAK_SEAL)))
-        die_of_overflow(p, hak__classes[class].size, function);
+        return survive_overflow(p, class, n, function, why_freed == NULL);
     return n;
 }
 
+/* A seal proves it, and without canaries a last word that is no mark, nor the zero of a returned page; else the heap is asked. */
 bool hak__harden_is_live(const void *p, uint32_t class)
 {
+    uint32_t index;
     size_t n;
-    if (hak__hardened_is_closed(p, class) || !hak__harden_is_block(p, class))
+    if (!hak__begins_below(hak__hardened.bound[class], &hak__window.map[hak__slab_of(p)], &hak__classes[class], p)
+        || hak__hardened_is_closed(p, class))
         return false;
-    if (hak__hardened.canary && hak__is_sealed(p, class, &n))
+    const hak_key *mark = hak__hardened_mark(p, class);
+    if (!hak__shield_covers(mark)
+        && (hak__hardened.canary ? hak__is_sealed(p, class, &n) : *mark != 0 && !hak__hardened_is_mark(*mark)))
         return true;
-    uint64_t first = *hak__hard_word(p, 0);
-    return first != hak__hardened.never_key && !hak__cache_has_freed(NULL, class, p);
+    const struct hak_span *span = hak__span_at(hak__slab_of(p));
+    return hak__span_index(span, p, &index) == HAK_SPAN_OK && index < span->frontier && !hak__cache_has_freed(NULL, class, p);
 }
 
 size_t hak__harden_asked(const void *p, uint32_t class, size_t otherwise)
@@ -126,16 +147,17 @@ static void *next_block(struct hak_heap *heap, uint32_t class)
 
 void hak__harden_written(const void *p, uint32_t class)
 {
-    hak__warn("malloc(): %p (%u-byte block) was written after free", p, (uint64_t)hak__classes[class].size);
-    hak__misuse_end(p);
+    hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_WRITTEN, .function = "malloc", .p = p },
+                "malloc(): %p (%u-byte block) was written after free", p, (uint64_t)hak__classes[class].size);
 }
 
+/* A survived block that was written after free counts as allocated from then on. */
 void *hak__harden_take(struct hak_heap *heap, uint32_t class, size_t n)
 {
-    void *block = next_block(heap, class);
-    if (hak_unlikely(block == NULL))
-        return NULL;
-    hak__harden_begin_block(heap, block, class, n);
+    void *block;
+    do
+        block = next_block(heap, class);
+    while (block != NULL && hak_unlikely(!hak__harden_begin_block(heap, block, class, n)));
     return block;
 }
 
@@ -146,8 +168,10 @@ void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, const char 
         hak_count(&heap->classes[class].frees, 1);
     bool again = false, waits = heap->quarantine != NULL && hak__hardened_closes(class);
     bool closed = waits && hak__hardened_close(p, class, &again);
-    if (again)
+    if (again) {
         hak__misuse_double_free(function, p, hak__classes[class].size);
+        return;
+    }
     if (!closed)
         hak__harden_clear(heap, p, class);
     hak__quarantine_add(heap, p, word, function);
@@ -201,15 +225,19 @@ void hak__harden_huge_seal(void *p, size_t n)
     hak__map_start_bound(&hak__window.map[hak__slab_of(p)], 0);
 }
 
-size_t hak__harden_huge_size(const void *p, const char *function)
+size_t hak__harden_huge_size(const void *p, const char *function, bool freeing)
 {
     size_t whole = hak__huge_usable(p), end = whole - HAK_HUGE_SEAL;
     if (whole == 0 || !huge_is_sealed(p))
         return whole;
     uint64_t secret = hak__secret_of(p), n = *hak__hard_word(p, end + 8) ^ secret;
-    if (n > end || *hak__hard_word(p, end) != huge_seal_of(secret, n) || !hak__slack_is_whole(p, n, end))
-        die_of_overflow(p, whole, function);
-    return n;
+    bool sealed = n <= end && *hak__hard_word(p, end) == huge_seal_of(secret, n);
+    if (hak_likely(sealed && hak__slack_is_whole(p, n, end)))
+        return n;
+    report_overflow(p, whole, function);
+    n = sealed ? n : end;
+    hak__harden_huge_seal((void *)(uintptr_t)p, n); /* as in survive_overflow */
+    return freeing ? HAK_NO_BLOCK : n;
 }
 
 /* Clears the old slack, so that its pattern never reaches the program. */

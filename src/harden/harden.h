@@ -102,17 +102,20 @@ hak_inline bool hak__harden_is_left(const void *p, uint32_t class)
     return (mark == 0 || hak__hardened_is_mark(mark)) && hak__hardened_is_clear(p, hak__hardened.room[class] - 8);
 }
 
-hak_cold hak_noreturn void hak__harden_written(const void *p, uint32_t class);
+hak_cold void hak__harden_written(const void *p, uint32_t class);
 
-/* Turns a free block into one of n bytes. Here and below `heap` is the calling thread's. */
-hak_inline void hak__harden_begin_block(struct hak_heap *heap, void *p, uint32_t class, size_t n)
+/* Turns a free block into one of n bytes. Here and below `heap` is the calling thread's. False: it had been written to, and is to be
+ * left alone. */
+hak_inline bool hak__harden_begin_block(struct hak_heap *heap, void *p, uint32_t class, size_t n)
 {
-    if (hak__hardened.zero && hak_unlikely(!hak__is_clear(p, class)))
+    bool clear = !hak__hardened.zero || hak__is_clear(p, class);
+    if (hak_unlikely(!clear))
         hak__harden_written(p, class);
     const void *before = hak__quarantine_at(heap, p);
     *hak__hardened_mark(p, class) = 0;
     hak__seal(p, class, n);
     hak__quarantine_at_end(heap, before);
+    return clear;
 }
 
 /* Whether a block in use begins at p, an address in a slab of the class, as its canary says; false without canaries. */
@@ -143,8 +146,8 @@ hak_aside uint32_t hak__harden_class(size_t align, size_t n);
  * lock. */
 hak_aside void *hak__harden_take(struct hak_heap *heap, uint32_t class, size_t n);
 
-/* The bytes asked for of the block in use that begins at p, an address in a hardened span; anything else ends the program.
- * `why_freed`: the message for a free block; NULL: a double free. Caller holds no heap lock. */
+/* The bytes asked for of the block in use that begins at p, an address in a hardened span; HAK_NO_BLOCK: reported. `why_freed`: the
+ * message for a free block; NULL: a double free, and a block with an overflow is none, to be left alone. Caller holds no heap lock. */
 hak_aside size_t hak__harden_size(const void *p, uint32_t word, const char *function, const char *why_freed);
 
 /* The same for a block with a canary; otherwise `otherwise`, and the following free judges the block. */
@@ -162,7 +165,7 @@ hak_aside bool hak__harden_resize(struct hak_heap *heap, void *p, uint32_t class
 /* Huge blocks: the bytes to request instead of n; seals; checks and returns n. */
 hak_aside size_t hak__harden_huge_room(size_t n);
 hak_aside void hak__harden_huge_seal(void *p, size_t n);
-hak_aside size_t hak__harden_huge_size(const void *p, const char *function);
+hak_aside size_t hak__harden_huge_size(const void *p, const char *function, bool freeing);
 hak_aside bool hak__harden_huge_fit(void *p, size_t have, size_t n); /* gives it n bytes in place, if there is room for them */
 hak_aside bool hak__harden_huge_unseal(void *p, size_t have); /* before a resize; returns whether it bore a seal */
 
@@ -196,9 +199,9 @@ hak_inline bool hak__zero_size_has(const void *p)
 /* NULL when all addresses are in use, or there are none. */
 hak_cold void *hak__zero_size_malloc(void);
 
-/* For addresses in the range. Both end the program with a report unless p is one in use. */
-hak_cold void hak__zero_size_free(void *p, const char *function);
-hak_cold void hak__zero_size_check(const void *p, const char *function);
+/* For addresses in the range. Both report p and return false unless it is one in use. */
+hak_cold bool hak__zero_size_free(void *p, const char *function);
+hak_cold bool hak__zero_size_check(const void *p, const char *function);
 
 /* --- at exit (ending.c) ------------------------------------------------------------------------------------------------------ */
 

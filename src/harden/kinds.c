@@ -74,7 +74,7 @@ static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32
 hak_noinline void *hak__memalign_hardened(size_t align, size_t n, bool *zero)
 {
     struct hak_here here = HAK_HERE(&hak__thread_word);
-    return memalign_by(align, n, zero, hak__trace_take(hak__heap_current(), &here));
+    return memalign_by(align, n, zero, hak__trace_take(hak__heap_mine(), &here));
 }
 
 hak_noinline void *hak__malloc_hardened(size_t n)
@@ -82,7 +82,7 @@ hak_noinline void *hak__malloc_hardened(size_t n)
     hak__fork_check();
     struct hak_heap *heap = hak__heap_current();
     struct hak_here here = HAK_HERE(&hak__thread_word);
-    uint32_t id = hak__trace_take(heap, &here);
+    uint32_t id = hak__trace_take(hak__heap_mine(), &here);
     bool zero;
     if (hak_unlikely(n - 1 >= HAK_MID_MAX - HAK_SEAL || !is_quick(heap)))
         return memalign_by(HAK_ALIGN, n, &zero, id);
@@ -91,7 +91,8 @@ hak_noinline void *hak__malloc_hardened(size_t n)
     void *block = heap->classes[class].capacity == 0 ? NULL : hak__cache_pop(&heap->classes[class].hidden);
     if (hak_unlikely(block == NULL))
         return memalign_by(HAK_ALIGN, n, &zero, id);
-    hak__harden_begin_block(heap, block, class, n);
+    if (hak_unlikely(!hak__harden_begin_block(heap, block, class, n)))
+        return memalign_by(HAK_ALIGN, n, &zero, id);
     hak__trace_allocated(block, id, n);
     return block;
 }
@@ -102,7 +103,8 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
 {
     int saved = errno;
     uint64_t started = hak__latency_begin();
-    hak__harden_size(p, word, "free", NULL);
+    if (hak__harden_size(p, word, "free", NULL) == HAK_NO_BLOCK)
+        return;
     hak__trace_freed(p, id);
     if (hak_unlikely(hak__profile_ever()))
         hak__profile_forget(p);
@@ -129,7 +131,7 @@ static void hardened_free(void *p, uint32_t word, const char *function)
     if (!hak__shield_lift(p))
         return;
     hak__fork_check();
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     struct hak_here here = HAK_HERE(&hak__thread_word);
     uint32_t class = hak__owner_class(word), id = hak__trace_take(heap, &here);
     if (hak_unlikely(!is_quick(heap) || class > HAK_CLASS_MID_LAST || !hak__harden_is_block(p, class))) {
@@ -145,7 +147,7 @@ static void hardened_free(void *p, uint32_t word, const char *function)
 void hak__freed_hardened(const void *p)
 {
     struct hak_here here = HAK_HERE(&hak__thread_word);
-    hak__trace_freed(p, hak__trace_take(hak__heap_current(), &here));
+    hak__trace_freed(p, hak__trace_take(hak__heap_mine(), &here));
 }
 
 /* --- the rest of the table ------------------------------------------------------------------------------------------------ */
@@ -195,16 +197,17 @@ static hak_cold void sealed_free(void *p, uint32_t word, const char *function)
     (void)word;
     hak_assert(hak__hardened.on, "no other process has seals");
     hak__fork_check();
-    if (hak__shield_lift(p) && hak__harden_huge_size(p, function) != 0)
+    size_t n = hak__shield_lift(p) ? hak__harden_huge_size(p, function, true) : 0;
+    if (n != 0 && n != HAK_NO_BLOCK)
         hak__freed_hardened(p);
-    hak__huge_free_slow(p, function);
+    if (n != HAK_NO_BLOCK)
+        hak__huge_free_slow(p, function);
     errno = saved;
 }
 
 static hak_cold size_t sealed_usable(const void *p, const char *function)
 {
-    hak__kind_huge.usable(p, function);
-    return hak__harden_huge_size(p, function);
+    return hak__kind_huge.usable(p, function) == HAK_NO_BLOCK ? HAK_NO_BLOCK : hak__harden_huge_size(p, function, false);
 }
 
 static hak_cold void sealed_check_size(const void *p, size_t align, size_t n, const char *function)
@@ -213,7 +216,7 @@ static hak_cold void sealed_check_size(const void *p, size_t align, size_t n, co
     bool exact = have != 0 && hak__hardened.canary && hak__start_bound(&hak__window.map[hak__slab_of(p)]) != HAK_HUGE_UNSEALED;
     (void)align;
     if (exact)
-        have = hak__harden_huge_size(p, function);
+        have = hak__harden_huge_size(p, function, false);
     if (have != 0 && (n > have || (exact && n != have)))
         hak__misuse_size(function, p, n, have);
 }
@@ -254,14 +257,13 @@ static hak_cold bool zero_size_has(const void *p) { return hak__zero_size_has(p)
 static hak_cold void zero_size_free(void *p, uint32_t word, const char *function)
 {
     (void)word;
-    hak__zero_size_free(p, function);
-    hak__freed_hardened(p);
+    if (hak__zero_size_free(p, function))
+        hak__freed_hardened(p);
 }
 
 static hak_cold size_t zero_size_usable(const void *p, const char *function)
 {
-    hak__zero_size_check(p, function);
-    return 0;
+    return hak__zero_size_check(p, function) ? 0 : HAK_NO_BLOCK;
 }
 
 static hak_cold void zero_size_check_size(const void *p, size_t align, size_t n, const char *function)

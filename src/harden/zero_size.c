@@ -48,29 +48,34 @@ void *hak__zero_size_malloc(void)
     return NULL;
 }
 
+/* 0: no block ever began there, which has been reported. */
 static uint64_t bit_of(const void *p, size_t *word, const char *function)
 {
     size_t offset = (uintptr_t)p - hak__zero_size.range, at = offset / HAK_ALIGN;
     *word = at / 64;
-    if (offset % HAK_ALIGN != 0)
-        hak__misuse_invalid(function, p, "not the start of a block");
-    if ((hak_load(&hak__zero_size.ever_used[*word], HAK_RELAXED) >> at % 64 & 1) == 0)
-        hak__misuse_invalid(function, p, "this block was never allocated");
-    return 1ull << at % 64;
+    bool start = offset % HAK_ALIGN == 0;
+    if (start && (hak_load(&hak__zero_size.ever_used[*word], HAK_RELAXED) >> at % 64 & 1) != 0)
+        return 1ull << at % 64;
+    hak__misuse_invalid(function, p, start ? "this block was never allocated" : "not the start of a block");
+    return 0;
 }
 
-void hak__zero_size_free(void *p, const char *function)
+bool hak__zero_size_free(void *p, const char *function)
 {
     size_t word;
     uint64_t bit = bit_of(p, &word, function);
-    if ((hak_fetch_and(&hak__zero_size.in_use[word], ~bit, HAK_RELEASE) & bit) == 0)
+    bool freed = (hak_fetch_and(&hak__zero_size.in_use[word], ~bit, HAK_RELEASE) & bit) != 0;
+    if (!freed && bit != 0)
         hak__misuse_double_free(function, p, 0);
+    return freed;
 }
 
-void hak__zero_size_check(const void *p, const char *function)
+bool hak__zero_size_check(const void *p, const char *function)
 {
     size_t word;
     uint64_t bit = bit_of(p, &word, function);
-    if ((hak_load(&hak__zero_size.in_use[word], HAK_RELAXED) & bit) == 0)
+    bool used = (hak_load(&hak__zero_size.in_use[word], HAK_RELAXED) & bit) != 0;
+    if (!used && bit != 0)
         hak__misuse_invalid(function, p, "this block is free");
+    return used;
 }

@@ -116,7 +116,8 @@ static hak_cold void heap_report(enum hak_span_fault fault, const struct hak_spa
 {
     if (fault == HAK_SPAN_DOUBLE_FREE)
         hak__misuse_double_free(function, block, hak__classes[span->class].size);
-    hak__misuse_invalid(function, block, "not the start of a block");
+    else
+        hak__misuse_invalid(function, block, "not the start of a block");
 }
 
 /* Counts blocks given back to a span; `counter` is the class's drained or collected. */
@@ -130,8 +131,10 @@ hak_inline void note_given(struct hak_heap *heap, uint32_t class_index, hak_coun
 static uint32_t give_single(struct hak_heap *heap, struct hak_span *span, const void *block, const char *function)
 {
     enum hak_span_fault fault = hak__span_give_single(span, block);
-    if (hak_unlikely(fault != HAK_SPAN_OK))
+    if (hak_unlikely(fault != HAK_SPAN_OK)) {
         heap_report(fault, span, block, function);
+        return 1;
+    }
     note_given(heap, span->class, &heap->classes[span->class].drained, 1);
     hak__heap_end_span(heap, span);
     return 1;
@@ -141,12 +144,13 @@ static uint32_t give_some(struct hak_heap *heap, struct hak_span *span, void *co
 {
     uint32_t given;
     enum hak_span_fault fault = hak__span_give_owner(span, blocks, count, &given);
+    uint32_t skipped = fault != HAK_SPAN_OK;
     if (hak_unlikely(fault != HAK_SPAN_OK))
         heap_report(fault, span, blocks[given], function);
-    hak_assert(given != 0, "a block of this heap lies in the span that its slab names");
+    hak_assert(given + skipped != 0, "a block of this heap lies in the span that its slab names");
     note_given(heap, span->class, &heap->classes[span->class].drained, given);
     after_give(heap, span);
-    return given;
+    return given + skipped;
 }
 
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
@@ -182,14 +186,20 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
     size_t slab = hak__slab_of(block);
     struct hak_span *span = &hak__spans[slab];
     if (hak_unlikely(hak__looks_freed(block)) && span->keys != HAK_SPAN_HARDENED
-        && hak__heaps_ask(heap, hak__heap_has_free, span->class, block, HAK_HEAP_ASK_TRIES))
+        && hak__heaps_ask(heap, hak__heap_has_free, span->class, block, HAK_HEAP_ASK_TRIES)) {
         heap_report(HAK_SPAN_DOUBLE_FREE, span, block, function);
+        return;
+    }
     uint32_t class = hak__owner_class(word);
-    if (block != hak__slab_start(slab))
+    if (block != hak__slab_start(slab)) {
         hak__misuse_invalid(function, block, "not the start of a block");
+        return;
+    }
     /* If two threads free the block at once, the exchange lets one through. acquire: pairs with set_words in span.c. */
-    if (!hak_cas_strong(&hak__window.map[slab].owner, &word, 0, HAK_ACQUIRE, HAK_RELAXED))
+    if (!hak_cas_strong(&hak__window.map[slab].owner, &word, 0, HAK_ACQUIRE, HAK_RELAXED)) {
         hak__misuse_double_free(function, block, hak__classes[class].size);
+        return;
+    }
     unsigned slabs = span->slabs;
     struct hak_heap *owner = hak__heap_by_id(hak__owner_id(word));
     hak_fetch_add(&owner->large_remote_freed, hak__classes[class].size, HAK_RELAXED);
@@ -205,11 +215,12 @@ void hak__heap_end_foreign(struct hak_heap *heap, void *block, uint32_t word, co
 }
 
 /* A block freed by another thread that already bears the key has also been freed by its owner or a third thread, unless the program
- * stored the key itself. */
+ * stored the key itself; or, where misuse is survived, unless that thread has marked it (kinds/plain.c), after such a search. */
 static hak_cold bool is_free_already(const struct hak_span *span, const void *p)
 {
     struct hak_heap *heap = hak__heap_by_id(hak_load(&span->owner, HAK_RELAXED));
-    return hak__heap_has_free(heap, span->class, p) || hak__heaps_ask(heap, hak__heap_has_free, span->class, p, 1);
+    return hak__heap_has_free(heap, span->class, p)
+        || (!hak__misuse_is_survived() && hak__heaps_ask(heap, hak__heap_has_free, span->class, p, 1));
 }
 
 static void collect_span(struct hak_heap *heap, struct hak_span *span)

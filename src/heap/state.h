@@ -55,12 +55,13 @@ _Static_assert(sizeof(struct hak_heap_class) == 192, "three cache lines");
 
 enum {
     HAK_MODE_EXACT = 1,
-    HAK_MODE_REDIRECTED = 2,
+    HAK_MODE_SHARE = 2,
     HAK_MODE_SENTINEL = 4,
     HAK_MODE_POLLING = 8,
     HAK_MODE_HARDENED = 16,
     HAK_MODE_PROFILED = 128,
-    HAK_MODE_EXITED = 256
+    HAK_MODE_EXITED = 256,
+    HAK_MODE_APART = HAK_MODE_SHARE | HAK_MODE_SENTINEL /* not a thread's own heap */
 };
 
 /* Why every malloc and free of a class takes the slow path; 0: its bin is open. A large class is closed for good, a class without
@@ -74,8 +75,7 @@ enum hak_closed_reason {
     HAK_CLOSED_UNCACHED = 32,
     HAK_CLOSED_LARGE = 64,
     HAK_CLOSED_PROFILED = HAK_MODE_PROFILED, /* only in large classes: their calls are counted (profile/profile.h) */
-    HAK_CLOSED_REDIRECTED = HAK_MODE_REDIRECTED, /* the thread's requests go to a user heap (userheap/defaults.c) */
-    HAK_CLOSED_BY_MODE = HAK_CLOSED_EXACT | HAK_CLOSED_POLLING | HAK_CLOSED_HARDENED | HAK_CLOSED_REDIRECTED,
+    HAK_CLOSED_BY_MODE = HAK_CLOSED_EXACT | HAK_CLOSED_POLLING | HAK_CLOSED_HARDENED,
 };
 
 /* --- state of the layers above ------------------------------------------------------------------------------------------ */
@@ -154,6 +154,7 @@ _Static_assert(HAK_WINDOW_SUPERS * HAK_SUPER_SLABS < UINT32_MAX, "slab numbers f
 
 struct hak_heap;
 struct hak_uheap;
+enum { HAK_SHARE_BUCKETS = 16 };
 
 struct hak_account {
     _Atomic size_t used, peak;
@@ -161,15 +162,32 @@ struct hak_account {
     _Atomic uint64_t refused; /* times that the limit has denied the heap slabs */
 };
 
+/* A thread's shares by a hash of their user heaps. NULL instead of buckets: it has had none. */
+struct hak_share_table {
+    struct hak_heap **buckets; /* `first`, or twice as many in other memory, and so on */
+    uint32_t shift; /* what leaves of a hash of 64 bits the number of a bucket */
+    uint32_t count, hand; /* shares; the bucket that is tended next */
+    uint32_t ended_count;
+    struct hak_heap *ended; /* shares whose heaps the thread has ended: they serve the next ones */
+    struct hak_heap *first[HAK_SHARE_BUCKETS];
+};
+
 struct hak_share {
     struct hak_account *account; /* NULL: a thread's heap, or a share without a user heap */
     struct hak_heap *next; /* of a share: the next of the same user heap, or of the unused shares */
-    struct hak_heap *attached; /* of a thread's heap: the thread's shares, by last use; of a share: the next one there */
-    _Atomic(struct hak_heap *) user; /* of a share: the heap of the thread that uses it; NULL: none does */
-    struct hak_uheap *standard; /* of a thread's heap in HAK_MODE_REDIRECTED: the target of requests */
+    struct hak_heap *chained; /* of a share: the next one in its bucket, or among the ended ones */
+    struct hak_uheap *standard; /* of a thread's heap: the thread's default heap, or NULL */
     uint32_t first_span; /* of a share: the list of all its spans, as the first one's slab plus one */
     bool merged; /* of a share without a user heap: its bins may hold blocks that are the process's now */
+    struct hak_share_table table; /* of a thread's heap */
 };
+
+/* Of two at once the lower peak may stay: only people read it. */
+hak_inline void hak__account_note(struct hak_account *account, size_t used)
+{
+    if (used > hak_load(&account->peak, HAK_RELAXED))
+        hak_store(&account->peak, used, HAK_RELAXED);
+}
 
 /* Counts `bytes` against the limit. False: the limit does not allow them, and nothing is counted. Relaxed: the figure guards
  * nothing. */
@@ -183,9 +201,14 @@ hak_inline bool hak__account_take(struct hak_account *account, size_t bytes)
             return false;
         }
     } while (!hak_cas_weak(&account->used, &used, used + bytes, HAK_RELAXED, HAK_RELAXED));
-    if (used + bytes > hak_load(&account->peak, HAK_RELAXED)) /* of two at once the lower may stay: only people read it */
-        hak_store(&account->peak, used + bytes, HAK_RELAXED);
+    hak__account_note(account, used + bytes);
     return true;
+}
+
+/* The same without asking: a block has become longer than was counted. */
+hak_inline void hak__account_add(struct hak_account *account, size_t bytes)
+{
+    hak__account_note(account, hak_fetch_add(&account->used, bytes, HAK_RELAXED) + bytes);
 }
 
 hak_inline void hak__account_give(struct hak_account *account, size_t bytes)
@@ -263,6 +286,7 @@ enum hak_heap_left { HAK_LEFT_NOTHING, HAK_LEFT_NOW, HAK_LEFT_BEFORE }; /* befor
     uint32_t share_tag; /* the tag of the share that the thread used last ^ this one; 0: none (userheap/userheap.h) */ \
     intptr_t to_share; /* its distance from here in bytes */ \
     struct hak_uheap *own; /* of a share: its user heap now; NULL: none */ \
+    _Atomic(struct hak_heap *) user; /* of a share: the heap of the thread that uses it; NULL: none does */ \
     hak_line_aligned struct hak_bin bins[HAK_CLASS_LIMIT]; \
     void **absorb[HAK_CLASS_LIMIT]; /* while top is below this, blocks of other heaps are absorbed; NULL: never */ \
     uint8_t foreign[HAK_CLASS_LIMIT]; /* the bin may hold blocks of other heaps */ \

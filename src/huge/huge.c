@@ -165,12 +165,16 @@ static void give_run(size_t first, size_t bytes)
 void hak__huge_free(void *p, const char *function)
 {
     size_t first = block_at(p);
-    if (first == HAK_NO_SUPER)
+    if (first == HAK_NO_SUPER) {
         hak__misuse_invalid(function, p, "not the start of a block");
+        return;
+    }
     size_t bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
     bool usable = hak__shield_lift(p);
-    if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) != hak__owner_huge())
+    if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) != hak__owner_huge()) {
         hak__misuse_double_free(function, p, bytes);
+        return;
+    }
     hak_fetch_add(&hak__huge_counts.freed, 1, HAK_RELAXED);
     hak_fetch_sub(&hak__huge_counts.live_bytes, bytes, HAK_RELAXED);
     size_t run = usable ? run_of(first, bytes) : 0;
@@ -232,8 +236,10 @@ bool hak__huge_free_quickly(struct hak_heap *heap, void *p)
     _Atomic uint64_t *word = hak__waiting_word(line, bytes);
     if (word == NULL)
         return false;
-    if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) != hak__owner_huge())
+    if (hak_exchange(&hak__window.map[first * HAK_SUPER_SLABS].owner, 0, HAK_RELAXED) != hak__owner_huge()) {
         hak__misuse_double_free("free", p, bytes);
+        return true;
+    }
     count_given(heap, bytes);
     if (hak_unlikely(!hak__waiting_put(word, first, bytes))) /* another thread with the same line came first */
         give_run(first, bytes);

@@ -7,12 +7,12 @@
  * linker. */
 #if HAK_OVERRIDE
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <grp.h>
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "interpose/next.h"
 #include "upkeep/background.h"
 
 const bool hak__background_sees_credentials = true;
@@ -22,7 +22,7 @@ const bool hak__background_sees_credentials = true;
     hak_export hak_cold int name params \
     { \
         int (*next) params; \
-        *(void **)(void *)&next = dlsym(RTLD_NEXT, #name); \
+        *(void **)(void *)&next = hak__next(#name); \
         if (next == NULL) { \
             errno = ENOSYS; \
             return -1; \

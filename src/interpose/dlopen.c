@@ -14,6 +14,7 @@
 #include "base/atomic.h"
 #include "diag/options.h"
 #include "diag/report.h"
+#include "interpose/next.h"
 #include "kinds/kind.h"
 #include "process/start.h"
 
@@ -23,7 +24,7 @@ static hak_aside uintptr_t next_function(_Atomic uintptr_t *known, const char *n
 {
     uintptr_t next = hak_load(known, HAK_RELAXED); /* relaxed: it guards no other memory */
     if (next == 0) {
-        next = (uintptr_t)dlsym(RTLD_NEXT, name);
+        next = (uintptr_t)hak__next(name);
         if (next == 0)
             hak__fatal("%s(): no library after this one has it", name);
         hak_store(known, next, HAK_RELAXED);

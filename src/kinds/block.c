@@ -15,14 +15,14 @@
  * inherited span begin with what the program has left there, those of a returned page with zero. */
 static hak_cold bool freed_before(uint32_t class, const void *p, bool keys_lost)
 {
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     if (hak__shield_covers(p) || hak__looks_freed(p))
         return hak__cache_has_freed((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, class, p);
     bool suspicious = hak__looks_purged(p) || hak__owner_is_inherited(hak__owner_of(p));
     return keys_lost && suspicious && hak__cache_has_purged(class, p);
 }
 
-void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed)
+bool hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed)
 {
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
     const struct hak_class *class = hak__owner_sizes(word);
@@ -32,22 +32,25 @@ void hak__check_block(const void *p, uint32_t word, const char *function, const 
     if (!hak__begins_below(limit, slab, class, p)) {
         uint32_t index;
         bool start = hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK;
-        if (!start || !keys_lost)
+        if (!start || !keys_lost) {
             hak__misuse_invalid(function, p, start ? "this block was never allocated" : "not the start of a block");
+            return false;
+        }
     }
     if (!freed_before((uint32_t)(class - hak__classes), p, keys_lost))
-        return;
+        return true;
     if (why_freed != NULL)
         hak__misuse_invalid(function, p, why_freed);
-    hak__misuse_double_free(function, p, class->size);
+    else
+        hak__misuse_double_free(function, p, class->size);
+    return false;
 }
 
 size_t hak__block_usable(const void *p, const char *function)
 {
     uint32_t word = hak__owner_of(p);
     hak_assert(!hak__hardened_at(hak__slab_of(p)), "hardened blocks have a table of their own");
-    hak__check_block(p, word, function, "this block is free");
-    return hak__owner_sizes(word)->size;
+    return hak__check_block(p, word, function, "this block is free") ? hak__owner_sizes(word)->size : HAK_NO_BLOCK;
 }
 
 bool hak__block_live(const void *p)
@@ -137,7 +140,7 @@ static const char *state_of(const struct hak_span *span, uint32_t index, const v
 static const char *owner_of_heap(uint32_t id)
 {
     uint32_t state = hak_load(&hak__heap_by_id(id)->state, HAK_RELAXED);
-    if (hak__heap_current()->id == id)
+    if (hak__heap_mine()->id == id)
         return "this thread's";
     return state == HAK_HEAP_PARKED ? "parked" : state == HAK_HEAP_UNUSABLE ? "lost by a fork" : "another thread's";
 }

@@ -1,5 +1,5 @@
 /* Crash report (HAKMEM_CRASH_REPORT=1): on SIGSEGV, SIGBUS and SIGABRT one line on stderr says what the faulting address is to
- * the allocator; then the signal proceeds as without the library. Everything is read without a lock, because the crashed thread
+ * the allocator, and the black box is written; then the signal proceeds as without the library. Everything is read without a lock, because the crashed thread
  * may hold one: a report may show a state between two others, but reads only memory that stays mapped (descriptors, bins and
  * bitmaps are never unmapped) and calls only write(2) and what restores the signal. Called by init.c.
  *
@@ -15,6 +15,7 @@
 #include "diag/options.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
+#include "stats/stats.h"
 #include "trace/trace.h"
 #include "trace/unwind.h"
 
@@ -64,8 +65,11 @@ static void on_crash(int number, siginfo_t *info, void *context)
         if (crash_signals[i].number != number)
             continue;
         sigaction(number, &former_actions[i], NULL);
-        report_crash(crash_signals[i].name, number, info);
-        tell_stacks(number, info, context);
+        if (hak__option(HAK_OPTION_crash_report) != 0) {
+            report_crash(crash_signals[i].name, number, info);
+            tell_stacks(number, info, context);
+        }
+        hak__blackbox_crash(number, is_fault(number, info) ? (uintptr_t)info->si_addr : 0);
     }
     if (!is_fault(number, info))
         hak__syscall(SYS_tgkill, hak__syscall(SYS_getpid), hak__syscall(SYS_gettid), number);
@@ -75,7 +79,7 @@ static void on_crash(int number, siginfo_t *info, void *context)
 void hak__crash_init(void)
 {
     struct sigaction ours = { .sa_sigaction = on_crash, .sa_flags = SA_SIGINFO | SA_ONSTACK };
-    if (hak__option(HAK_OPTION_crash_report) == 0)
+    if ((hak__option(HAK_OPTION_crash_report) | hak__option(HAK_OPTION_blackbox)) == 0)
         return;
     for (unsigned i = 0; i < SIGNALS; i++)
         sigaction(crash_signals[i].number, &ours, &former_actions[i]);

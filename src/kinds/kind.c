@@ -3,6 +3,7 @@
 
 #include "arena/arena.h"
 #include "base/assert.h"
+#include "diag/report.h"
 #include "heap/heap.h"
 #include "userheap/userheap.h"
 
@@ -60,6 +61,7 @@ const void *hak__block_around(uintptr_t address)
 void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function)
 {
     const struct hak_kind *kind = hak__kind_at(p);
-    if (kind->check_size != NULL)
+    bool judged_later = hak__misuse_is_survived() && kind->live != NULL && !kind->live(p); /* one mistake, one report */
+    if (kind->check_size != NULL && !judged_later)
         kind->check_size(p, align, n, function);
 }

@@ -25,8 +25,8 @@ enum hak_resize {
     HAK_RESIZE_ROOMY, /* the block was just made longer than n bytes, and keeps that room */
 };
 
-/* Functions that take any address of the kind end the program with a report unless a block in use begins there, except `free`'s
- * `word`, `heap` and `describe`. */
+/* Functions that take any address of the kind report a misuse (diag/report.h) and do nothing unless a block in use begins there,
+ * except `heap` and `describe`. Then `usable` returns HAK_NO_BLOCK, for which realloc gives NULL with EINVAL. */
 struct hak_kind {
     bool (*has)(const void *p); /* of the kinds beside the owner map */
 
@@ -114,6 +114,8 @@ hak_cold void hak__describe(uintptr_t address, char *text, size_t size);
 hak_cold const void *hak__block_around(uintptr_t address);
 
 hak_at_start void hak__crash_init(void); /* installs the crash report's handlers (crash.c) */
+hak_at_start void hak__canary_begin(void); /* lets misuse be survived, if the option says so (canary.c) */
+extern uintptr_t hak__canary_break; /* the end of the program's data then; the C library's malloc begins there */
 
 /* --- free (plain.c) -------------------------------------------------------------------------------------------------------- */
 
@@ -134,9 +136,9 @@ hak_cold void hak__free_late(void *p, uint32_t word, const char *function);
 
 /* --- blocks of spans (block.c) ------------------------------------------------------------------------------------------- */
 
-/* Ends the program unless a block in use begins at p, an address in a span. The program itself may have stored the key of freed
- * blocks there, so the heap's own state decides. `why_freed`: the message for a free block; NULL: a double free. */
-hak_cold void hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed);
+/* Reports p, an address in a span, and returns false unless a block in use begins there. The program itself may have stored the key
+ * of freed blocks there, so the heap's own state decides. `why_freed`: the message for a free block; NULL: a double free. */
+hak_cold bool hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed);
 
 /* Shared by the kinds plain, large and user_heap; the last two are hardened's too. */
 hak_cold size_t hak__block_usable(const void *p, const char *function);
@@ -213,8 +215,8 @@ hak_cold void hak__allow_longer(void);
 hak_cold void hak__check_size_slow(const void *p, size_t align, size_t n, const char *function);
 
 #if HAK_PROTECT
-/* Ends the program if the block at p cannot result from a request of n bytes with the alignment. Leaves a pointer to no block to
- * the following free. Class 0, which the map's word of no block seems to name, is the smallest; huge blocks' words name none. */
+/* Reports the block at p if it cannot result from a request of n bytes with the alignment. Leaves a pointer to no block to the
+ * following free, which frees a block of whatever size. Class 0, which the map's word of no block seems to name, is the smallest; huge blocks' words name none. */
 hak_inline void hak__check_size(const void *p, size_t align, size_t n, const char *function)
 {
     size_t slab = hak__slab_of(p);

@@ -14,8 +14,10 @@ static void late_give_back(struct hak_heap *heap, void *p, uint32_t word, const 
 {
     uint32_t class = hak__owner_class(word);
     hak_assert(hak__owner_id(word) == heap->id && class < HAK_CLASSES, "the exit heap's own");
-    if (hak__looks_freed(p) && (hak__heap_has_free(heap, class, p) || hak__heaps_ask(heap, hak__heap_has_free, class, p, 1)))
+    if (hak__looks_freed(p) && (hak__heap_has_free(heap, class, p) || hak__heaps_ask(heap, hak__heap_has_free, class, p, 1))) {
         hak__misuse_double_free(function, p, hak__classes[class].size);
+        return;
+    }
     hak__mark_freed(p);
     if (hak__is_large(class))
         hak__large_cache_push(heap, class, p, function);

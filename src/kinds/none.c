@@ -23,6 +23,7 @@ static void none_free(void *p, uint32_t word, const char *function) { hak__misus
 static size_t none_usable(const void *p, const char *function)
 {
     hak__misuse_invalid(function, p, hak__why_invalid(p, hak__owner_of(p)));
+    return HAK_NO_BLOCK;
 }
 
 static const char *describe_in_window(uintptr_t address)

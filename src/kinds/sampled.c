@@ -1,60 +1,81 @@
 /* Samples up to the mid classes (sample/sample.h). Larger ones keep their block's kind. */
-#include <stdlib.h>
-
 #include "base/assert.h"
 #include "base/text.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
 #include "sample/sample.h"
-#include "trace/unwind.h"
 #include "userheap/userheap.h"
 
 static bool sampled_has(const void *p) { return hak__sample_has(p); }
 
-static hak_cold hak_noreturn void sampled_misuse(const struct hak_record *record, const void *p, uint32_t state,
-                                                 const char *function)
+static hak_cold void tell_record(const void *about)
 {
-    bool start = state != HAK_SAMPLE_UNUSED && record->block == (uintptr_t)p && state != HAK_SAMPLE_HOLE;
-    if (start && hak_begins(function, "free"))
-        hak__say_double_free(function, p, record->counted);
-    else
-        hak__say_invalid(function, p,
-                         start                        ? "this block is free"
-                         : state == HAK_SAMPLE_UNUSED ? "this block was never allocated"
-                                                      : "not the start of a block");
-    if (state == HAK_SAMPLE_UNUSED || record->design == NULL || record->design->tell == NULL)
-        hak__misuse_end(p);
-    hak__frames_say_here("called");
+    const struct hak_record *record = about;
     record->design->tell(record);
-    abort();
 }
 
-/* The record of the block in use that begins at p; ends the program if there is none. */
+static hak_cold void sampled_misuse(const struct hak_record *record, const void *p, uint32_t state, const char *function)
+{
+    bool start = state != HAK_SAMPLE_UNUSED && record->block == (uintptr_t)p && state != HAK_SAMPLE_HOLE;
+    bool tells = state != HAK_SAMPLE_UNUSED && record->design != NULL && record->design->tell != NULL;
+    struct hak_mistake mistake = { HAK_MISUSE_INVALID, function, p, tells ? tell_record : NULL, record, NULL };
+    if (start && hak_begins(function, "free")) {
+        mistake.kind = HAK_MISUSE_DOUBLE_FREE;
+        hak__misuse(&mistake, HAK_SAYS_DOUBLE_FREE, function, p, (uint64_t)record->counted);
+    } else {
+        hak__misuse(&mistake, HAK_SAYS_INVALID, function, p,
+                    start                        ? "this block is free"
+                    : state == HAK_SAMPLE_UNUSED ? "this block was never allocated"
+                                                 : "not the start of a block");
+    }
+}
+
+/* The record of the block in use that begins at p, or NULL. */
+static struct hak_record *live_record(const void *p)
+{
+    struct hak_record *record = hak__sample_record_of(p);
+    /* acquire: pairs with the release that made the block live. */
+    bool live = record != NULL && hak_load(&record->state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE && record->block == (uintptr_t)p;
+    return live ? record : NULL;
+}
+
+/* The record of the block in use that begins at p; reports p and returns NULL if there is none. */
 static struct hak_record *sampled_at(const void *p, const char *function)
 {
     struct hak_record *record = hak__sample_record_of(p);
     /* acquire: pairs with the release that made the block live. */
     uint32_t state = record == NULL ? HAK_SAMPLE_UNUSED : hak_load(&record->state, HAK_ACQUIRE);
-    if (hak_unlikely(state != HAK_SAMPLE_LIVE || record->block != (uintptr_t)p))
-        sampled_misuse(record, p, state, function);
-    return record;
+    if (hak_likely(state == HAK_SAMPLE_LIVE && record->block == (uintptr_t)p))
+        return record;
+    sampled_misuse(record, p, state, function);
+    return NULL;
 }
 
 static void sampled_free(void *p, uint32_t word, const char *function)
 {
     struct hak_record *record = sampled_at(p, function);
     (void)word;
-    if (hak_unlikely(!hak__record_claim(record)))
+    if (hak_unlikely(record == NULL))
+        return;
+    if (hak_unlikely(!hak__record_claim(record))) {
         sampled_misuse(record, p, HAK_SAMPLE_FREE, function);
+        return;
+    }
     hak_assert(record->design != NULL, "a block in use has a design");
     record->design->end(record, function);
 }
 
-static size_t sampled_usable(const void *p, const char *function) { return sampled_at(p, function)->counted; }
+static size_t sampled_usable(const void *p, const char *function)
+{
+    const struct hak_record *record = sampled_at(p, function);
+    return hak_likely(record != NULL) ? record->counted : HAK_NO_BLOCK;
+}
 
 static void sampled_check_size(const void *p, size_t align, size_t n, const char *function)
 {
-    hak__check_class_size(p, hak__class_of(sampled_usable(p, function)), align, n, function);
+    const struct hak_record *record = live_record(p);
+    if (hak_likely(record != NULL))
+        hak__check_class_size(p, hak__class_of(record->counted), align, n, function);
 }
 
 /* A guarded block must end exactly where the request does. */
@@ -65,17 +86,20 @@ static bool sampled_stays(const void *p, size_t have, size_t n)
 
 static void sampled_lift(const void *p, const char *function)
 {
-    struct hak_record *record = sampled_at(p, function);
-    record->design->lift(record);
+    struct hak_record *record = live_record(p);
+    (void)function;
+    if (hak_likely(record != NULL))
+        record->design->lift(record);
 }
 
 static struct hak_uheap *sampled_heap(const void *p)
 {
-    const struct hak_record *record = hak__sample_record_of(p);
-    bool live = record != NULL && record->block == (uintptr_t)p && hak_load(&record->state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE;
-    struct hak_samples *samples = live ? hak_load(&record->of, HAK_RELAXED) : NULL;
+    const struct hak_record *record = live_record(p);
+    struct hak_samples *samples = record == NULL ? NULL : hak_load(&record->of, HAK_RELAXED);
     return samples == NULL ? NULL : (struct hak_uheap *)((char *)samples - offsetof(struct hak_uheap, samples));
 }
+
+static bool sampled_live(const void *p) { return live_record(p) != NULL; }
 
 static void sampled_describe(uintptr_t address, char *text, size_t size)
 {
@@ -90,5 +114,6 @@ const struct hak_kind hak__kind_sampled = {
     .stays = sampled_stays,
     .lift = sampled_lift,
     .heap = sampled_heap,
+    .live = sampled_live,
     .describe = sampled_describe,
 };

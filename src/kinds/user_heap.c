@@ -30,8 +30,8 @@ static void share_give(struct hak_heap *share, void *p, uint32_t word, bool mine
 
 static bool is_mine(const struct hak_heap *share)
 {
-    const struct hak_heap *mine = hak__heap_current();
-    return (mine->mode & HAK_MODE_SENTINEL) == 0 && hak_load(&share->share.user, HAK_RELAXED) == mine;
+    const struct hak_heap *mine = hak__heap_mine();
+    return (mine->mode & HAK_MODE_SENTINEL) == 0 && hak_load(&share->user, HAK_RELAXED) == mine;
 }
 
 /* Frees a checked block. A share that a forked child abandoned never reuses the block. False: it is no longer the share's. */
@@ -47,24 +47,21 @@ static bool free_in(struct hak_heap *share, void *p, uint32_t word, const char *
     return still;
 }
 
-/* Ends the program unless p is the start of a block in use in the span that the word names; false: access to its pages is gone
- * for good. */
+/* Whether to free p: reports a misuse unless it is the start of a block in use in the span that the word names; false also if access
+ * to its pages is gone for good. */
 static bool check_own(void *p, uint32_t word, const char *function)
 {
-    if (!hak__owner_has_class(word))
+    if (!hak__owner_has_class(word)) {
         hak__misuse_invalid(function, p, hak__why_invalid(p, word));
-    if (hak__hardened_at(hak__slab_of(p))) {
-        if (!hak__shield_lift(p))
-            return false;
-        hak__harden_size(p, word, function, NULL);
-        return true;
+        return false;
     }
+    if (hak__hardened_at(hak__slab_of(p)))
+        return hak__shield_lift(p) && hak__harden_size(p, word, function, NULL) != HAK_NO_BLOCK;
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
     const struct hak_class *class = hak__owner_sizes(word);
     if (!hak__begins_block(slab, class, p) || hak__looks_freed(p)) {
         bool usable = hak__shield_lift(p);
-        hak__check_block(p, word, function, NULL);
-        return usable;
+        return hak__check_block(p, word, function, NULL) && usable;
     }
     return true;
 }
@@ -78,7 +75,7 @@ hak_inline void forget_sample(const void *p, uint32_t word)
 
 static void poll_mine(void)
 {
-    struct hak_heap *mine = hak__heap_current();
+    struct hak_heap *mine = hak__heap_mine();
     if ((mine->mode & HAK_MODE_SENTINEL) == 0)
         hak__upkeep_poll(mine);
 }
@@ -89,7 +86,8 @@ hak_noinline bool hak__uheap_free(void *p, uint32_t word, const char *function)
     hak_assert(hak__owner_is_own(word), "a share's");
     hak__fork_check();
     bool usable = check_own(p, word, function);
-    forget_sample(p, word);
+    if (usable)
+        forget_sample(p, word);
     bool done = !usable || free_in(hak__heap_by_id(hak__owner_id(word)), p, word, function);
     poll_mine();
     errno = saved;

@@ -216,10 +216,11 @@ static int loaded_visit_once(struct dl_phdr_info *info, size_t size, void *argum
     return 1;
 }
 
-void *hak__loaded_by_kernel(const char *name)
+/* Looks in the object whose file begins at this address. */
+static void *loaded_symbol_at(uintptr_t start, const char *name)
 {
-    const ElfW(Ehdr) *file = (const ElfW(Ehdr) *)getauxval(AT_SYSINFO_EHDR);
-    if (file == NULL)
+    const ElfW(Ehdr) *file = (const ElfW(Ehdr) *)start;
+    if (file == NULL || memcmp(file->e_ident, ELFMAG, SELFMAG) != 0)
         return NULL;
     struct dl_phdr_info info = { .dlpi_phdr = (const ElfW(Phdr) *)((uintptr_t)file + file->e_phoff), .dlpi_phnum = file->e_phnum };
     for (unsigned i = 0; i < info.dlpi_phnum; i++)
@@ -228,6 +229,8 @@ void *hak__loaded_by_kernel(const char *name)
     struct loaded object = loaded_of(&info);
     return object.dynamic == NULL ? NULL : loaded_symbol(&object, name);
 }
+
+void *hak__loaded_by_kernel(const char *name) { return loaded_symbol_at(getauxval(AT_SYSINFO_EHDR), name); }
 
 void *hak__loaded_first(const char *name)
 {
@@ -273,7 +276,7 @@ struct unwind_object {
     void *frame_header;
     unsigned long long reserved[7];
 };
-extern int find_object(void *address, struct unwind_object *result) __asm__("_dl_find_object") __attribute__((weak, visibility("default")));
+int (*hak__loaded_search)(void *address, struct unwind_object *result);
 
 enum { KNOWN_MOST = 256 };
 static hak_rare_data struct hak_module known_modules[KNOWN_MOST]; /* the modules at start, for a C library without the search */
@@ -298,10 +301,33 @@ static int know_module(struct dl_phdr_info *info, size_t size, void *argument)
     return 0;
 }
 
+void hak__loaded_know(void)
+{
+    if (known_count == 0)
+        dl_iterate_phdr(know_module, NULL);
+}
+
+/* A reference to the search, even a weak one, would need its version of the C library. The kernel says where the dynamic linker is,
+ * unless that was started as a program itself. */
 void hak__loaded_begin(void)
 {
-    if (find_object == NULL && known_count == 0)
-        dl_iterate_phdr(know_module, NULL);
+    static const char name[] = "_dl_find_object";
+    uintptr_t linker = getauxval(AT_BASE);
+    void *search = linker != 0 ? loaded_symbol_at(linker, name) : hak__loaded_first(name);
+    memcpy(&hak__loaded_search, &search, sizeof search);
+    if (search == NULL)
+        hak__loaded_know();
+}
+
+void *hak__loaded_after(const void *user, const char *name)
+{
+    void *found = NULL;
+    for (unsigned i = 0, after = 0; i < known_count && found == NULL; i++) {
+        if (after != 0)
+            found = loaded_symbol_at(known_modules[i].start, name);
+        after |= (uintptr_t)user - known_modules[i].start < known_modules[i].end - known_modules[i].start;
+    }
+    return found;
 }
 
 bool hak__loaded_at(uintptr_t address, struct hak_module *module)
@@ -312,7 +338,7 @@ bool hak__loaded_at(uintptr_t address, struct hak_module *module)
             *module = known_modules[i];
             return true;
         }
-    if (find_object == NULL || find_object((void *)address, &object) != 0)
+    if (hak__loaded_search == NULL || hak__loaded_search((void *)address, &object) != 0)
         return false;
     *module = (struct hak_module){ (uintptr_t)object.start, (uintptr_t)object.end, object.map->l_addr, object.map->l_name,
                                    object.frame_header };

@@ -1,5 +1,5 @@
 /* The objects of the process as the dynamic linker lists them, and their symbols. Nothing here allocates. All functions but
- * hak__loaded_at take dl_iterate_phdr's lock, which a callback of the program may hold, and which a forked child may find held for
+ * those said to take no lock take dl_iterate_phdr's, which a callback of the program may hold, and which a forked child may find held for
  * ever: no correct call of malloc's family reaches them.
  *
  * A fully static program exports nothing, and a library in a separate namespace (dlmopen) sees only that namespace. */
@@ -26,9 +26,18 @@ struct hak_module {
     const uint8_t *tables; /* the header of its call frame tables, or NULL */
 };
 
-/* Called once, by the library's constructor. */
+/* Called by the library's constructor. */
 hak_at_start void hak__loaded_begin(void);
 
-/* Finds the module of an address without a lock: by the C library's search if there is one (_dl_find_object, glibc 2.35); otherwise
- * only the modules of the program's start are known. False: it is in none, and *module is unchanged. */
+/* The C library's lock-free search for the module of an address, or NULL: _dl_find_object, glibc 2.35. */
+struct unwind_object;
+extern int (*hak__loaded_search)(void *address, struct unwind_object *result);
+
+/* Notes the modules that there are, for a C library without that search. Once. */
+hak_cold void hak__loaded_know(void);
+
+/* The first definition in the noted modules behind the one of the address `user`, or NULL. Takes no lock. */
+hak_cold void *hak__loaded_after(const void *user, const char *name);
+
+/* Finds the module of an address without a lock: by the C library's search if there is one, otherwise among the noted ones. False: it is in none, and *module is unchanged. */
 hak_cold bool hak__loaded_at(uintptr_t address, struct hak_module *module);

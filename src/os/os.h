@@ -26,6 +26,8 @@
  *   probe(size)               an address at which `size` bytes were unmapped a moment ago, or 0 */
 #pragma once
 
+#include <pthread.h>
+
 #include "base/assert.h"
 #include "base/atomic.h"
 
@@ -64,6 +66,7 @@ struct hak_os_seen {
     uint64_t data; /* RLIMIT_DATA */
     uint64_t mappings; /* the most that it may have (vm.max_map_count); 0: unknown */
     uint32_t cpus; /* processors on which it may run; 0: unknown */
+    bool group_unseen; /* its control group may have a limit that is asked for later (os/groups.h) */
     bool strict; /* the system promises no more memory than it has (overcommit_memory=2) */
 };
 
@@ -124,6 +127,12 @@ hak_cold uint64_t hak__os_block_signals(void);
 hak_cold void hak__os_restore_signals(uint64_t before);
 hak_cold void hak__os_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t ms);
 hak_cold void hak__os_wake(_Atomic uint32_t *word);
+
+/* The C library's destructors of threads (keys.c). hak__os_keys: whether it has them: before glibc 2.34, once libpthread is loaded.
+ * Its call may take the loader's lock, as long as the answer was never yes. The others are pthread's, and only after a yes. */
+bool hak__os_keys(void);
+int hak__os_key_create(pthread_key_t *key, void (*ends)(void *));
+int hak__os_key_set(pthread_key_t key, const void *value);
 
 /* The calling thread's thread pointer; its thread-local variables are at the same distance from it in every thread. */
 const char *hak__os_thread_pointer(void);

@@ -7,6 +7,7 @@
 
 #include "arena/runs.h"
 #include "base/forked.h"
+#include "diag/report.h"
 #include "base/syscall.h"
 #include "guard/check.h"
 #include "harden/mode.h"
@@ -34,17 +35,18 @@ static void begin_generation(struct hak_heap *mine)
  * meanwhile: it would wait for the repair to end, and no thread has the locks. */
 static bool fork_repair(void)
 {
-    bool forker = (hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0;
+    bool forker = (hak__heap_mine()->mode & HAK_MODE_SENTINEL) == 0;
     const struct hak_regions *regions = hak_load(&hak__regions, HAK_RELAXED);
     hak__window_show();
     if (regions != NULL)
         regions->fork_child();
     if (forker)
-        begin_generation(hak__heap_current());
+        begin_generation(hak__heap_mine());
     if (hak__fork_alone() && forker)
         return true;
     hak__lock_fork_child(held_while_starting);
     hak__arena_fork_child();
+    hak__report_fork_child();
     hak__upkeep_fork_child();
     if (hak__heap_last_id() != 0)
         hak__check_fork_child();

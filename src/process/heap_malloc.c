@@ -21,7 +21,7 @@ enum { PRESSURE_CALLS = 16 }; /* per request */
 static void *share_take(struct hak_heap *share, uint32_t class, size_t n)
 {
     void *block = NULL;
-    uint32_t reasons = share->closed_reasons[class];
+    uint32_t reasons = share->closed_reasons[class] & ~(uint32_t)HAK_CLOSED_PROFILED;
     if (reasons == HAK_CLOSED_LARGE)
         hak__large_cache_answer(&share->large_cache);
     if (reasons == HAK_CLOSED_LARGE && n <= HAK_LARGE_MAX && hak_likely(!hak__hardened.on))
@@ -73,7 +73,7 @@ static hak_cold bool own_relieve(struct hak_uheap *own, struct hak_heap *mine, u
     }
     if (tries == 0) {
         if (mine != NULL)
-            hak__uheap_leave(mine);
+            hak__uheap_leave_one(mine, own);
         hak__uheap_squeeze(own);
         return true;
     }
@@ -108,7 +108,8 @@ void *hak__uheap_alloc_huge(struct hak_uheap *own, size_t n, size_t align, bool 
     uint64_t refused;
     void *block;
     unsigned tries = 0;
-    hak__uheap_expect(own, function);
+    if (!hak__uheap_expect(own, function))
+        return hak__fail(EINVAL);
     do {
         mine = hak__request_heap();
         refused = hak_load(&own->account.refused, HAK_RELAXED);
@@ -145,8 +146,9 @@ static void *request_plain(struct hak_uheap *own, size_t align, size_t n, uint32
 void *hak__uheap_request(struct hak_uheap *own, size_t align, size_t n, bool *zero, const char *function)
 {
     uint32_t class = HAK_CLASSES;
-    hak__uheap_expect(own, function);
     *zero = false;
+    if (!hak__uheap_expect(own, function))
+        return hak__fail(EINVAL);
     if (n > PTRDIFF_MAX || align > PTRDIFF_MAX)
         return hak__no_memory();
     if (align > HAK_ALIGN)

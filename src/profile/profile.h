@@ -1,4 +1,4 @@
-/* The heap profiler: which call stacks hold memory, and which have asked for how much. It samples bytes, not calls: a thread's
+/* The heap profiler: which call stacks hold memory, for which labels, and which have asked for how much. It samples bytes, not calls: a thread's
  * countdown, drawn from an exponential distribution with mean HAKMEM_PROFILE_INTERVAL, falls by the size of every request, wherever
  * its block comes from; the request that ends it is sampled. So a block of n bytes is in the sample with probability 1 - exp(-n /
  * mean), and a site's reported figures are unbiased estimates.
@@ -20,8 +20,8 @@ enum hak_profile_request { HAK_PROFILE_NOTHING, HAK_PROFILE_START, HAK_PROFILE_S
 
 /* State that other processes read; they write `request`, `interval` and `path` (docs/profiling.md). */
 struct hak_profile {
-    _Atomic uint32_t counts; /* requests are counted down now */
-    _Atomic uint32_t session; /* starts so far */
+    _Atomic uint32_t counts; /* requests are counted down now: HAK_PROFILE_OWN, HAK_PROFILE_TRACED */
+    _Atomic uint32_t session; /* times that counting has begun, or begun anew */
     _Atomic uint32_t request; /* enum hak_profile_request; 0 again once answered */
     _Atomic uint32_t answered; /* answered requests so far */
     _Atomic uint32_t result; /* 0, or the last request's errno code */
@@ -31,10 +31,25 @@ struct hak_profile {
     _Atomic uint64_t samples, missed; /* missed: no slot, or no room for a stack */
     _Atomic uint64_t dumps;
     uint32_t malloc_counts; /* malloc counts its requests down; 0: no, or an outside requester makes it poll instead */
+    _Atomic uint32_t started; /* profiles started so far, other than for tracers */
 };
 extern struct hak_profile hak__profile;
 
+/* Why requests are counted down: for the library's own profile, with stacks; for tracers (sampler.c), which take stacks by
+ * themselves. */
+enum { HAK_PROFILE_OWN = 1, HAK_PROFILE_TRACED = 2 };
+
+/* Tracers that are attached to the probes: the kernel or the tracer counts them here, in a writable page of the file. */
+#if (defined(__x86_64__) || defined(__aarch64__)) && !HAK_ASAN && !HAK_TSAN
+#define HAK_HAS_PROBES 1
+extern volatile uint16_t hak__profile_tracers;
+#else
+#define HAK_HAS_PROBES 0
+enum { hak__profile_tracers = 0 };
+#endif
+
 hak_inline bool hak__profile_counts(void) { return hak_load(&hak__profile.counts, HAK_RELAXED) != 0; }
+hak_inline bool hak__profile_is_own(void) { return (hak_load(&hak__profile.counts, HAK_RELAXED) & HAK_PROFILE_OWN) != 0; }
 hak_inline bool hak__profile_malloc_counts(void) { return hak_read_mostly(&hak__profile.malloc_counts) != 0; }
 
 /* --- switching (switch.c) ------------------------------------------------------------------------------------------------- */
@@ -47,15 +62,16 @@ hak_noinline void hak__profile_begin(void);
 hak_cold int hak__profile_start(uint64_t interval);
 hak_cold void hak__profile_stop(void);
 
-/* Whether the process has ever been profiled, so that blocks may be sampled. */
+/* Whether requests have ever been counted, so that blocks may be sampled. */
 hak_inline bool hak__profile_ever(void) { return hak_load(&hak__profile.session, HAK_RELAXED) != 0; }
 
-/* From upkeep and at a sample: answers an outside request, and writes a dump when HAKMEM_PROFILE_EVERY is due. The thread's
- * heap, not locked, joins a profile that has begun since; NULL: it has none. */
+/* From upkeep and at a sample: answers an outside request, follows tracers that come and go, and writes a dump when
+ * HAKMEM_PROFILE_EVERY is due. The thread's heap, not locked, joins a profile that has begun since; NULL: it has none. */
 hak_cold void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms);
 hak_inline void hak__profile_poll(struct hak_heap *heap, uint64_t now_ms)
 {
-    if (hak_unlikely((hak_load(&hak__profile.request, HAK_RELAXED) | hak_load(&hak__profile.counts, HAK_RELAXED)) != 0))
+    uint32_t counts = hak_load(&hak__profile.counts, HAK_RELAXED), request = hak_load(&hak__profile.request, HAK_RELAXED);
+    if (hak_unlikely((counts | request | hak__profile_tracers) != 0))
         hak__profile_poll_slow(heap, now_ms);
 }
 

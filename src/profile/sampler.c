@@ -67,24 +67,46 @@ bool hak__profile_due(struct hak_heap *heap, size_t n)
 
 /* --- samples ------------------------------------------------------------------------------------------------------------------ */
 
-/* Probes for user-space tracers (bpftrace, perf, SystemTap): a nop, and a note in the file with its address and where its
- * arguments are. Only the nop costs anything; notes are not loaded. They follow SystemTap's "stapsdt" notes, version 3;
- * arguments are unsigned and 64 bits wide, in registers or memory as the compiler has them. */
-#if (defined(__x86_64__) || defined(__aarch64__)) && !HAK_ASAN && !HAK_TSAN
-#define HAK_PROBE3(name, first, second, third) \
+/* Probes for user-space tracers, by the contract of OpenTelemetry's memory profiling: a nop, and a note in the file with its address
+ * and where its arguments are: where a function's are, as some tracers look nowhere else. Only the nop costs anything; notes are not
+ * loaded. They follow SystemTap's "stapsdt" notes, version 3. Each probe is one function, so that it has one note. */
+#if HAK_HAS_PROBES
+#if defined(__x86_64__)
+#define PROBE_FIRST "rdi"
+#define PROBE_SECOND "rsi"
+#define PROBE_THIRD "rdx"
+#else
+#define PROBE_FIRST "x0"
+#define PROBE_SECOND "x1"
+#define PROBE_THIRD "x2"
+#endif
+#define PROBE(name, arguments, ...) \
     __asm__ volatile("990:\tnop\n" \
                      "\t.pushsection .note.stapsdt, \"\", \"note\"\n\t.balign 4\n" \
                      "\t.4byte 992f - 991f, 994f - 993f, 3\n" \
                      "991:\t.asciz \"stapsdt\"\n992:\t.balign 4\n" \
-                     "993:\t.8byte 990b, _.hak.probes, 0\n" \
-                     "\t.asciz \"hakmem\"\n\t.asciz \"" #name "\"\n\t.asciz \"8@%0 8@%1 8@%2\"\n" \
+                     "993:\t.8byte 990b, _.hak.probes, hak__profile_tracers\n" \
+                     "\t.asciz \"otel_memory\"\n\t.asciz \"" name "\"\n\t.asciz \"" arguments "\"\n" \
                      "994:\t.balign 4\n\t.popsection\n" \
                      "\t.ifndef _.hak.probes\n\t.pushsection .stapsdt.base, \"aG\", \"progbits\", .stapsdt.base, comdat\n" \
                      "\t.weak _.hak.probes\n\t.hidden _.hak.probes\n_.hak.probes:\t.space 1\n" \
                      "\t.size _.hak.probes, 1\n\t.popsection\n\t.endif" \
-                     : : "r"((uint64_t)(first)), "r"((uint64_t)(second)), "r"((uint64_t)(third)))
+                     : : __VA_ARGS__ : "memory")
+
+static hak_noinline void probe_alloc(uintptr_t block, uint64_t n, uint64_t weight)
+{
+    register uint64_t first __asm__(PROBE_FIRST) = block, second __asm__(PROBE_SECOND) = n, third __asm__(PROBE_THIRD) = weight;
+    PROBE("alloc", "8@%0 8@%1 8@%2", "r"(first), "r"(second), "r"(third));
+}
+
+static hak_noinline void probe_free(uintptr_t block)
+{
+    register uint64_t first __asm__(PROBE_FIRST) = block;
+    PROBE("free", "8@%0", "r"(first));
+}
 #else
-#define HAK_PROBE3(name, first, second, third) ((void)(first), (void)(second), (void)(third))
+static void probe_alloc(uintptr_t block, uint64_t n, uint64_t weight) { (void)block, (void)n, (void)weight; }
+static void probe_free(uintptr_t block) { (void)block; }
 #endif
 
 static uint32_t sampler_now_ms(void) { return (uint32_t)hak__os->now_ms(); }
@@ -101,7 +123,7 @@ static void begin_record(struct hak_record *record, struct hak_profile_site *sit
     if (site != NULL) {
         hak__profile_site_add(site, n);
         hak_fetch_add(&hak__profile.samples, 1, HAK_RELAXED);
-        HAK_PROBE3(sample_alloc, record->block, n, hak__profile_weight(site, n));
+        probe_alloc(record->block, n, hak__profile_weight(site, n));
     }
     /* release: pairs with the acquire of a thread that frees the block or walks all records. */
     hak_store(&record->state, HAK_SAMPLE_LIVE, HAK_RELEASE);
@@ -112,7 +134,7 @@ static void end_record(const struct hak_record *record)
     if (record->site == NULL)
         return;
     hak__profile_site_remove(record->site, record->bytes, (uint32_t)(sampler_now_ms() - record->born_ms));
-    HAK_PROBE3(sample_free, record->block, record->bytes, hak__profile_weight(record->site, record->bytes));
+    probe_free(record->block);
 }
 
 static void guarded_end(struct hak_record *record, const char *function)
@@ -140,7 +162,7 @@ static const struct hak_sample_design in_place = { .end = in_place_end };
 void *hak__sample_take(size_t align, size_t n, bool guarded, bool counts, struct hak_samples *samples)
 {
     const struct hak_sample_design *design = &with_guards;
-    struct hak_profile_site *site = counts ? hak__profile_site_here(n) : NULL;
+    struct hak_profile_site *site = counts ? hak__profile_site_here(n, samples) : NULL;
     struct hak_record *record = guarded ? hak__guarded_take(align, n, samples) : NULL;
     if (record == NULL && site != NULL) {
         record = hak__slot_take(align <= HAK_ALIGN ? hak__class_of(n) : hak__aligned_class(align, n), n, samples);
@@ -159,7 +181,7 @@ void hak__profile_note(struct hak_heap *heap, void *block, size_t n, struct hak_
     if (!hak__profile_due(heap, n))
         return;
     hak__profile_forget(block); /* in case a thread that counts for no profile freed the previous one */
-    struct hak_profile_site *site = hak__profile_site_here(n);
+    struct hak_profile_site *site = hak__profile_site_here(n, samples);
     struct hak_record *record = site == NULL ? NULL : hak__in_place_take(block, samples);
     if (record != NULL)
         begin_record(record, site, n, &in_place);

@@ -46,6 +46,9 @@ void hak__profile_sites_begin(struct hak_area area, struct hak_area ghosts)
     find_own_code();
 }
 
+/* All samples that only tracers look at have one site, of no stack; no dump has it. */
+enum { GROUP_TRACED = UINT16_MAX };
+
 /* Huge sizes have four groups to each doubling, as classes are. */
 static uint32_t group_of(size_t n)
 {
@@ -59,12 +62,13 @@ static uint32_t group_of(size_t n)
 struct site_key {
     uintptr_t frames[HAK_PROFILE_FRAMES];
     uint64_t interval;
+    const struct hak_labels *labels;
     uint32_t group, count;
 };
 
 static uint32_t bucket_of(const struct site_key *key)
 {
-    uint64_t hash = (key->interval << 8) + key->group + 1;
+    uint64_t hash = (key->interval << 8) + key->group + 1 + (uintptr_t)key->labels * 0x9e3779b97f4a7c15ull;
     for (uint32_t i = 0; i < key->count; i++)
         hash = (hash ^ key->frames[i]) * 0x9e3779b97f4a7c15ull, hash ^= hash >> 29;
     return (uint32_t)(hash % SITE_BUCKETS);
@@ -83,7 +87,7 @@ static struct hak_profile_site *find_site(struct hak_profile_site *at, const str
                                           const struct site_key *key)
 {
     for (; at != end; at = at->next)
-        if (at->interval == key->interval && at->group == key->group && at->frame_count == key->count
+        if (at->interval == key->interval && at->group == key->group && at->labels == key->labels && at->frame_count == key->count
             && memcmp(at->frames, key->frames, key->count * sizeof *key->frames) == 0 && site_holds(at))
             return at;
     return NULL;
@@ -99,6 +103,7 @@ static struct hak_profile_site *new_site(const struct site_key *key)
     if (site == NULL)
         return NULL;
     site->interval = key->interval;
+    site->labels = key->labels;
     site->group = key->group;
     site->frame_count = (uint16_t)key->count;
     site->module_count = (uint16_t)known;
@@ -108,11 +113,13 @@ static struct hak_profile_site *new_site(const struct site_key *key)
     return site;
 }
 
-struct hak_profile_site *hak__profile_site_here(size_t n)
+struct hak_profile_site *hak__profile_site_here(size_t n, const struct hak_samples *samples)
 {
     struct site_key key;
-    key.count = stack_here(key.frames);
-    key.group = group_of(n);
+    bool own = hak__profile_is_own();
+    key.count = own ? stack_here(key.frames) : 0;
+    key.labels = own ? hak__labels_here(samples) : NULL;
+    key.group = own ? group_of(n) : GROUP_TRACED;
     key.interval = hak_load(&hak__profile.interval, HAK_RELAXED);
     _Atomic(struct hak_profile_site *) *bucket = &site_buckets[bucket_of(&key)];
     /* acquire: pairs with the release below; a site found is complete. */
@@ -149,18 +156,22 @@ bool hak__profile_site_next(uint32_t *bucket, struct hak_profile_site **site)
         *site = *site == NULL ? NULL : (*site)->next;
         for (; *site == NULL && *bucket < SITE_BUCKETS; ++*bucket)
             *site = hak_load(&site_buckets[*bucket], HAK_ACQUIRE);
-    } while (*site != NULL && (*site)->interval != interval);
+    } while (*site != NULL && ((*site)->interval != interval || (*site)->group == GROUP_TRACED));
     return *site != NULL;
 }
 
 /* --- live bytes and their peak ------------------------------------------------------------------------------------------------ */
 
-/* n / (1 - exp(-n / mean)) by its series, right to 0.1 % in the range used; beyond that a block stands for itself, to 14 %. Only
- * finds the moment of the peak; the reader computes the estimates. */
+/* n / (1 - exp(-n / mean)), where exp(-x) = exp(-x / 64)^64, the latter by its series: right to 1e-8. */
 uint64_t hak__profile_weight(const struct hak_profile_site *site, uint64_t n)
 {
-    uint64_t mean = site->interval;
-    return n < 2 * mean ? mean + n / 2 + n / 12 * n / mean : n;
+    double x = (double)n / (double)site->interval, part = x / 64;
+    if (site->interval <= 1 || x > 40 || n == 0)
+        return n;
+    double missed = 1 - part * (1 - part / 2 * (1 - part / 3 * (1 - part / 4 * (1 - part / 5))));
+    for (unsigned i = 0; i < 6; i++)
+        missed *= missed;
+    return (uint64_t)((double)n / (1 - missed) + 0.5);
 }
 
 /* Keeps the figures of the peak before a site's figures change. */
@@ -187,6 +198,8 @@ static void note_peak(uint64_t weight)
 
 void hak__profile_site_add(struct hak_profile_site *site, size_t n)
 {
+    if (site->group == GROUP_TRACED)
+        return;
     uint64_t weight = hak__profile_weight(site, n);
     keep_peak(site);
     hak_fetch_add(&site->allocated, 1, HAK_RELAXED);
@@ -202,6 +215,8 @@ static uint32_t lifetime_of(uint64_t ms)
 
 void hak__profile_site_remove(struct hak_profile_site *site, size_t n, uint64_t lived_ms)
 {
+    if (site->group == GROUP_TRACED)
+        return;
     keep_peak(site);
     hak_fetch_add(&site->freed, 1, HAK_RELAXED);
     hak_fetch_add(&site->freed_bytes, n, HAK_RELAXED);

@@ -1,5 +1,5 @@
 /* Sites: call stacks with their samples, separate for each size class, so that a site's blocks are about as long and its mean
- * size stands for each, and for each interval, without which the figures mean nothing. Never removed; any thread finds them
+ * size stands for each, for each combination of labels, and for each interval, without which the figures mean nothing. Never removed; any thread finds them
  * without a lock. Internal to profile/.
  *
  *   allocated, allocated_bytes    samples since the start, and their requested bytes, not weighted
@@ -10,10 +10,12 @@
 
 #include "os/loaded.h"
 #include "profile/profile.h"
+#include "sample/labels.h"
 
 struct hak_profile_site {
     struct hak_profile_site *next; /* with the same hash */
     uint64_t interval;
+    const struct hak_labels *labels;
     uint32_t group; /* of the size, from group_of */
     uint16_t frame_count, module_count;
     struct hak_profile_module **modules; /* those of its frames (modules.c), behind these */
@@ -27,8 +29,9 @@ struct hak_profile_site {
 /* Lays out the tables in the areas that sample/store.c has reserved; once. */
 hak_cold void hak__profile_sites_begin(struct hak_area area, struct hak_area ghosts);
 
-/* The site of the calling thread's stack for requests of n bytes; NULL if there is no room. */
-hak_cold struct hak_profile_site *hak__profile_site_here(size_t n);
+/* The site of the calling thread's stack and labels for requests of n bytes, of a user heap, or malloc's if NULL; NULL if there is
+ * no room. */
+hak_cold struct hak_profile_site *hak__profile_site_here(size_t n, const struct hak_samples *samples);
 
 /* Counts a sample of n bytes as new, or as freed after `ms` milliseconds. */
 hak_cold void hak__profile_site_add(struct hak_profile_site *site, size_t n);
@@ -47,7 +50,7 @@ hak_cold bool hak__profile_site_next(uint32_t *bucket, struct hak_profile_site *
 hak_cold void hak__profile_site_peak(const struct hak_profile_site *site, uint64_t *count, uint64_t *bytes);
 hak_cold uint64_t hak__profile_peak_ms(void);
 
-/* Approximate bytes for which one sample of n stands. */
+/* The bytes for which one sample of n stands. */
 hak_cold uint64_t hak__profile_weight(const struct hak_profile_site *site, uint64_t n);
 
 /* --- modules (modules.c) ----------------------------------------------------------------------------------------------------

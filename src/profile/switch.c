@@ -15,6 +15,9 @@
 #include "size/size.h"
 
 struct hak_profile hak__profile;
+#if HAK_HAS_PROBES
+__attribute__((section(".probes"), used)) volatile uint16_t hak__profile_tracers; /* in the file, as .bss is not */
+#endif
 static _Atomic uint32_t profile_starting; /* one thread at a time lays the tables out */
 static bool profile_laid_out;
 static _Atomic uint64_t last_dump_ms;
@@ -56,13 +59,13 @@ static void profile_watch_mapped(size_t mapped)
         beyond = hak_load(&last_growth_bytes, HAK_RELAXED) + growth;
     if (soft != 0 && !hak_load(&beyond_soft_limit, HAK_RELAXED))
         beyond = hak_min(beyond, soft);
-    hak__limit_watch(beyond, profile_on_mapped);
+    hak__limit_watch(HAK_WATCHER_PROFILE, beyond, profile_on_mapped);
 }
 
 static void profile_on_mapped(size_t mapped)
 {
     size_t growth = hak__every_bytes(hak__option(HAK_OPTION_profile_every)), soft = hak__option(HAK_OPTION_soft_limit);
-    if (!hak__profile_counts())
+    if (!hak__profile_is_own())
         return;
     bool crossed = soft != 0 && mapped > soft && !hak_exchange(&beyond_soft_limit, true, HAK_RELAXED);
     bool grown = growth != 0 && mapped > hak_load(&last_growth_bytes, HAK_RELAXED) + growth;
@@ -85,32 +88,65 @@ static int profile_lay_out(void)
     return code != 0 ? code : hak__os_unprotect(&hak__bins, sizeof hak__bins);
 }
 
-int hak__profile_start(uint64_t interval)
+/* Adds a reason to count. The interval of a profile stays while it counts, until its owner changes it. */
+static int begin_counting(uint32_t why, uint64_t interval)
 {
     if (!hak__profile_claim(&profile_starting))
         return EBUSY;
     int code = profile_lay_out();
-    if (code == 0) {
-        uint64_t mean = interval != 0 ? interval : hak__option(HAK_OPTION_profile_interval);
-        hak_store(&hak__profile.interval, mean, HAK_RELAXED);
+    bool anew = why == HAK_PROFILE_OWN || !hak__profile_counts();
+    if (code == 0 && anew) {
+        hak_store(&hak__profile.interval, interval != 0 ? interval : hak__option(HAK_OPTION_profile_interval), HAK_RELAXED);
         hak_fetch_add(&hak__profile.session, 1, HAK_RELAXED);
-        hak_store(&last_dump_ms, hak__os->now_ms(), HAK_RELAXED);
         hak_store(&hak__hardened.open, true, HAK_RELAXED); /* large requests check it from now on */
-        hak_store(&hak__profile.counts, 1, HAK_RELEASE);
-        hak_store(&last_growth_bytes, hak_counted(&hak__arena_published.mapped), HAK_RELAXED);
-        profile_watch_mapped(hak_counted(&hak__arena_published.mapped));
-        settle_bins();
     }
+    if (code == 0)
+        hak_fetch_or(&hak__profile.counts, why, HAK_RELEASE);
+    if (code == 0 && anew)
+        settle_bins();
     hak_store(&profile_starting, 0, HAK_RELEASE);
     return code;
 }
 
+/* Returns whether that was a reason. */
+static bool end_counting(uint32_t why)
+{
+    uint32_t before = hak_fetch_and(&hak__profile.counts, ~why, HAK_RELAXED);
+    if (before == why)
+        settle_bins();
+    return (before & why) != 0;
+}
+
+int hak__profile_start(uint64_t interval)
+{
+    int code = begin_counting(HAK_PROFILE_OWN, interval);
+    if (code != 0)
+        return code;
+    hak_fetch_add(&hak__profile.started, 1, HAK_RELAXED);
+    hak_store(&last_dump_ms, hak__os->now_ms(), HAK_RELAXED);
+    hak_store(&last_growth_bytes, hak_counted(&hak__arena_published.mapped), HAK_RELAXED);
+    profile_watch_mapped(hak_counted(&hak__arena_published.mapped));
+    return 0;
+}
+
 void hak__profile_stop(void)
 {
-    if (hak_exchange(&hak__profile.counts, 0, HAK_RELAXED) == 0)
+    if (end_counting(HAK_PROFILE_OWN))
+        hak__limit_watch(HAK_WATCHER_PROFILE, SIZE_MAX, profile_on_mapped);
+}
+
+/* Counts while tracers are attached. What the system refuses is tried again when the next tracer comes. */
+static void follow_tracers(void)
+{
+    static _Atomic bool followed_last;
+    bool attached = hak__profile_tracers != 0;
+    if (attached == hak_load(&followed_last, HAK_RELAXED))
         return;
-    settle_bins();
-    hak__limit_watch(SIZE_MAX, profile_on_mapped);
+    if (!attached)
+        end_counting(HAK_PROFILE_TRACED);
+    else if (begin_counting(HAK_PROFILE_TRACED, 0) == EBUSY)
+        return;
+    hak_store(&followed_last, attached, HAK_RELAXED);
 }
 
 bool hak__profile_claim(_Atomic uint32_t *word)
@@ -152,10 +188,11 @@ bool hak__profile_answer(void)
 void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms)
 {
     hak__profile_answer();
-    if (!hak__profile_counts())
-        return;
-    if (heap != NULL)
+    follow_tracers();
+    if (heap != NULL && hak__profile_counts())
         hak__profile_join(heap);
+    if (!hak__profile_is_own())
+        return;
     profile_watch_mapped(hak_counted(&hak__arena_published.mapped));
     uint64_t every = hak__every_ms(hak__option(HAK_OPTION_profile_every)), last = hak_load(&last_dump_ms, HAK_RELAXED);
     if (every == 0 || now_ms - last < every)
@@ -168,7 +205,7 @@ bool hak__profile_by_signal(void)
 {
     if (hak__option(HAK_OPTION_profile) == HAK_PROFILING_OFF)
         return false;
-    if (hak__profile_ever())
+    if (hak_load(&hak__profile.started, HAK_RELAXED) != 0)
         hak__profile_dump(NULL, 'u');
     else
         hak__profile_start(0);
@@ -184,7 +221,7 @@ void hak__profile_begin(void)
         return;
     if (mode == HAK_PROFILING_LEAKS)
         hak__option_suggest(HAK_OPTION_profile_interval, 1); /* every block, unless the user asks for fewer */
-    int code = mode == HAK_PROFILING_READY ? 0 : hak__profile_start(0);
+    int code = mode == HAK_PROFILING_READY || mode == HAK_PROFILING_AUTO ? 0 : hak__profile_start(0);
     if (code != 0)
         hak__warn("option profile: the profile could not be started (error %u)", (uint64_t)code);
 }
@@ -192,7 +229,8 @@ void hak__profile_begin(void)
 void hak__profile_end(void)
 {
     uint64_t mode = hak__option(HAK_OPTION_profile);
-    if (!hak__profile_ever() || mode == HAK_PROFILING_OFF || mode == HAK_PROFILING_READY)
+    if (hak_load(&hak__profile.started, HAK_RELAXED) == 0 || mode == HAK_PROFILING_OFF || mode == HAK_PROFILING_READY
+        || mode == HAK_PROFILING_AUTO)
         return;
     hak__profile_stop();
     if (mode == HAK_PROFILING_LEAKS)

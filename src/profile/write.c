@@ -2,10 +2,14 @@
  * dump. Other threads continue; each figure is the one at the moment of its read.
  *
  * A file is written beside its final name and then renamed, so that no reader finds a partial one, whatever happens to the
- * process; a path that is no plain file (/dev/..., /proc/...) is written in place. */
+ * process; a path that is no plain file (/dev/..., /proc/...) is written in place. The writer locks the file beside: several
+ * processes may dump to one path at once, and one that was killed leaves a file that the next takes over. */
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/auxv.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/syscall.h"
@@ -95,6 +99,18 @@ static void out_maps(struct dump_out *dump_out, bool quoted)
     out_closed_modules(dump_out, quoted);
 }
 
+/* As an object of JSON. */
+static void out_labels(struct dump_out *dump_out, const struct hak_labels *labels)
+{
+    for (const char *before = "{\""; labels != NULL; labels = labels->under, before = ",\"") {
+        out_text(dump_out, before, false);
+        out_text(dump_out, hak__label_key(labels), true);
+        out_text(dump_out, "\":\"", false);
+        out_text(dump_out, hak__label_value(labels), true);
+        out_text(dump_out, labels->under == NULL ? "\"}" : "\"", false);
+    }
+}
+
 /* --- jemalloc's text -------------------------------------------------------------------------------------------------------------- */
 
 struct dump_sums {
@@ -148,6 +164,11 @@ static void write_heap_v2(struct dump_out *dump_out)
         for (uint32_t i = 0; i < site->frame_count; i++)
             out_say(dump_out, " %p", (void *)hak__profile_site_frame(site, i));
         out_say(dump_out, "\n");
+        if (site->labels != NULL) { /* a line that jemalloc's tools skip */
+            out_say(dump_out, "# labels ");
+            out_labels(dump_out, site->labels);
+            out_say(dump_out, "\n");
+        }
         say_sums(dump_out, &sums);
     }
     out_say(dump_out, "\nMAPPED_LIBRARIES:\n");
@@ -170,7 +191,12 @@ static void write_json_site(struct dump_out *dump_out, const struct hak_profile_
     out_say(dump_out, "],\"frames\":[");
     for (uint32_t i = 0; i < site->frame_count; i++)
         out_say(dump_out, i == 0 ? "%u" : ",%u", (uint64_t)hak__profile_site_frame(site, i));
-    out_say(dump_out, "]}");
+    out_say(dump_out, "]");
+    if (site->labels != NULL) {
+        out_say(dump_out, ",\"labels\":");
+        out_labels(dump_out, site->labels);
+    }
+    out_say(dump_out, "}");
 }
 
 static void write_json(struct dump_out *dump_out)
@@ -220,22 +246,47 @@ static bool is_plain(const char *path)
     return hak_begins(path, "/dev/shm/") || (!hak_begins(path, "/dev/") && !hak_begins(path, "/proc/"));
 }
 
+/* Whether the calling process alone writes the file, which still has that name; then it is empty. */
+static bool is_only_writer(int fd, const char *name)
+{
+    struct stat mine, there;
+    return hak__syscall(SYS_flock, fd, LOCK_EX | LOCK_NB) == 0 && hak__syscall(SYS_fstat, fd, &mine) == 0
+        && hak__syscall(SYS_newfstatat, AT_FDCWD, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && mine.st_ino == there.st_ino
+        && mine.st_dev == there.st_dev && hak__syscall(SYS_ftruncate, fd, 0L) == 0;
+}
+
+/* Opens PATH.part, or while another process writes that, one with a number that no other has. */
+static int open_beside(char *beside, size_t size, const char *path)
+{
+    hak__format(beside, size, "%s.part", path);
+    int fd = hak__report_open(beside, O_CREAT | O_NOFOLLOW);
+    if (fd < 0 || is_only_writer(fd, beside))
+        return fd;
+    hak__syscall(SYS_close, fd);
+    hak__format(beside, size, "%s.%u.part", path, hak__os->random() ^ (uint64_t)hak__syscall(SYS_getpid));
+    return hak__report_open(beside, O_CREAT | O_TRUNC | O_NOFOLLOW);
+}
+
 static int dump_to_file(const char *path)
 {
     char beside[HAK_PROFILE_PATH + NAME_ROOM];
     bool plain = is_plain(path);
-    hak__format(beside, sizeof beside, plain ? "%s.part" : "%s", path);
-    int fd = hak__report_open(beside, plain ? O_CREAT | O_TRUNC | O_NOFOLLOW : 0);
+    if (strlen(path) >= sizeof beside - NAME_ROOM / 2)
+        return ENAMETOOLONG;
+    int fd = plain ? open_beside(beside, sizeof beside, path) : hak__report_open(path, 0);
     if (fd < 0)
         return -fd;
     int code = dump_to(fd, ends_in(path, ".json"));
-    int closed = hak__syscall_code(hak__syscall(SYS_close, fd));
+    int lock = (int)hak__syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0); /* until the file has its name */
+    int closed = hak__syscall_code(hak__syscall(SYS_close, fd)); /* may report what was not written */
     if (code == 0)
         code = closed;
     if (code == 0 && plain)
         code = hak__syscall_code(hak__syscall(SYS_renameat2, AT_FDCWD, beside, AT_FDCWD, path, 0));
     if (code != 0 && plain)
         hak__syscall(SYS_unlinkat, AT_FDCWD, beside, 0L);
+    if (lock >= 0)
+        hak__syscall(SYS_close, lock);
     return code;
 }
 
@@ -272,7 +323,7 @@ int hak__profile_dump(const char *path, char kind)
     int saved = errno, code;
     if (getauxval(AT_SECURE) != 0)
         return EPERM;
-    if (!hak__profile_ever())
+    if (hak_load(&hak__profile.started, HAK_RELAXED) == 0)
         return EINVAL;
     if (!hak__profile_claim(&dump_writing))
         return EBUSY;

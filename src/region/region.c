@@ -125,16 +125,18 @@ static hak_heap_t *region_handle(const struct hak_region *region) { return (hak_
 
 static void region_unlock(struct hak_region *region, struct hak_robust_thread *me) { hak__robust_release(&region->lock, me); }
 
-static void region_lock(struct hak_region *region, struct hak_robust_thread *me, const char *function)
+/* False: the heap has ended, which has been reported. */
+static bool region_lock(struct hak_region *region, struct hak_robust_thread *me, const char *function)
 {
-    if (hak_unlikely(!region_is_alive(region)))
-        hak__uheap_misuse(region_handle(region), function);
-    bool whole = hak__robust_acquire(&region->lock, me) || hak__region_repair(region);
+    bool alive = region_is_alive(region), whole = alive && (hak__robust_acquire(&region->lock, me) || hak__region_repair(region));
     if (hak_likely(whole && region_is_alive(region)))
-        return;
-    region_unlock(region, me);
-    if (whole)
+        return true;
+    if (alive)
+        region_unlock(region, me);
+    if (whole || !alive) {
         hak__uheap_misuse(region_handle(region), function);
+        return false;
+    }
     hak__fatal("%s(): the heap at %p has been written over", function, (const void *)region);
 }
 
@@ -232,9 +234,10 @@ hak_export hak_heap_t *hak_heap_attach(void *start, size_t size)
 static void region_detach(hak_heap_t *heap)
 {
     struct hak_region *region = (struct hak_region *)(void *)heap;
-    if (!region_is_alive(region))
+    if (region_is_alive(region))
+        region_row_leave(region);
+    else
         hak__uheap_misuse(heap, "hak_heap_detach");
-    region_row_leave(region);
 }
 
 hak_export void hak_heap_detach(hak_heap_t *heap)
@@ -247,7 +250,8 @@ hak_export void hak_heap_detach(hak_heap_t *heap)
 void hak__region_destroy(struct hak_region *region, const char *function)
 {
     struct hak_robust_thread *me = region_me();
-    region_lock(region, me, function);
+    if (!region_lock(region, me, function))
+        return;
     hak_store(&region->magic, HAK_OWN_GONE, HAK_RELEASE); /* pairs with the acquire in region_is_alive */
     region_unlock(region, me);
     region_row_leave(region);
@@ -256,7 +260,8 @@ void hak__region_destroy(struct hak_region *region, const char *function)
 void hak__region_reset(struct hak_region *region, const char *function)
 {
     struct hak_robust_thread *me = region_me();
-    region_lock(region, me, function);
+    if (!region_lock(region, me, function))
+        return;
     hak_store(&region->frontier, 0, HAK_RELEASE); /* as in hak__run_set; the repair rebuilds what follows from it */
     hak__region_repair(region);
     region_unlock(region, me);
@@ -270,7 +275,8 @@ void *hak__region_alloc(struct hak_region *region, size_t align, size_t n, const
     if ((region->flags & HAK_HEAP_SHARED) != 0 && align > HAK_REGION_PAGE)
         return region_fail(EINVAL);
     for (unsigned calls = 0;; calls++) {
-        region_lock(region, me, function);
+        if (!region_lock(region, me, function))
+            return region_fail(EINVAL);
         void *block = hak__region_take(region, hak_max(align, HAK_ALIGN), n);
         size_t used = hak__region_used(region), room = (size_t)region->units << region->unit_shift;
         size_t limit = hak_min(hak_load(&region->limit, HAK_RELAXED), room);
@@ -284,23 +290,27 @@ void *hak__region_alloc(struct hak_region *region, size_t align, size_t n, const
 }
 
 /* Caller holds the lock; releases it before the report. */
-static hak_noreturn hak_cold void region_misuse(struct hak_region *region, struct hak_robust_thread *me, const void *p,
-                                                const struct hak_region_block *block, const char *function, bool freeing)
+static hak_cold void region_misuse(struct hak_region *region, struct hak_robust_thread *me, const void *p,
+                                   const struct hak_region_block *block, const char *function, bool freeing)
 {
     bool inside = (uintptr_t)p - (uintptr_t)region < region->size;
     region_unlock(region, me);
     if (!inside)
-        hak__fatal("%s(): %p is not a block of heap %p", function, p, (const void *)region);
-    if (block->freed && freeing)
+        hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_INVALID, .function = function, .p = p },
+                    "%s(): %p is not a block of heap %p", function, p, (const void *)region);
+    else if (block->freed && freeing)
         hak__misuse_double_free(function, p, block->size);
-    hak__misuse_invalid(function, p, block->why_not);
+    else
+        hak__misuse_invalid(function, p, block->why_not);
 }
 
-/* Locks the block's region; ends the program unless p is the start of a block. */
+/* Locks the block's region, and keeps it locked unless the result has a `why_not`: p is not the start of a block, which has been
+ * reported. */
 static struct hak_region_block region_lock_block(struct hak_region *region, struct hak_robust_thread *me, const void *p,
                                                  const char *function, bool freeing)
 {
-    region_lock(region, me, function);
+    if (!region_lock(region, me, function))
+        return (struct hak_region_block){ .why_not = "" };
     struct hak_region_block block = hak__region_find(region, p);
     if (hak_unlikely(block.why_not != NULL))
         region_misuse(region, me, p, &block, function, freeing);
@@ -311,6 +321,8 @@ void hak__region_end(struct hak_region *region, void *p, const char *function)
 {
     struct hak_robust_thread *me = region_me();
     struct hak_region_block block = region_lock_block(region, me, p, function, true);
+    if (hak_unlikely(block.why_not != NULL))
+        return;
     hak__region_give(region, &block);
     region_unlock(region, me);
 }
@@ -319,6 +331,8 @@ size_t hak__region_usable(struct hak_region *region, const void *p, const char *
 {
     struct hak_robust_thread *me = region_me();
     struct hak_region_block block = region_lock_block(region, me, p, function, false);
+    if (hak_unlikely(block.why_not != NULL))
+        return HAK_NO_BLOCK;
     region_unlock(region, me);
     return block.size;
 }
@@ -327,6 +341,8 @@ void *hak__region_realloc(struct hak_region *region, void *p, size_t n, const ch
 {
     struct hak_robust_thread *me = region_me();
     struct hak_region_block block = region_lock_block(region, me, p, function, false);
+    if (hak_unlikely(block.why_not != NULL))
+        return region_fail(EINVAL);
     bool done = n != 0 && hak__region_resize(region, &block, n);
     region_unlock(region, me);
     if (done)
@@ -345,7 +361,8 @@ void *hak__region_realloc(struct hak_region *region, void *p, size_t n, const ch
 void hak__region_set_limit(struct hak_region *region, size_t limit, const char *function)
 {
     struct hak_robust_thread *me = region_me();
-    region_lock(region, me, function);
+    if (!region_lock(region, me, function))
+        return;
     hak_store(&region->limit, limit == 0 ? UINT64_MAX : limit, HAK_RELAXED);
     region_unlock(region, me);
 }
@@ -371,8 +388,8 @@ static struct hak_heap_figures region_figures(const struct hak_region *region)
 void hak__region_figures(struct hak_region *region, struct hak_heap_figures *out, const char *function)
 {
     struct hak_robust_thread *me = function == NULL ? NULL : region_me();
-    if (me != NULL)
-        region_lock(region, me, function);
+    if (me != NULL && !region_lock(region, me, function))
+        me = NULL;
     *out = region_figures(region);
     if (me != NULL)
         region_unlock(region, me);
@@ -414,9 +431,9 @@ static bool region_kind_live(const void *p)
 {
     struct hak_robust_thread *me = region_me();
     struct hak_region *region = hak__region_of(p);
-    region_lock(region, me, "hak_heap_of");
-    bool live = hak__region_find(region, p).why_not == NULL;
-    region_unlock(region, me);
+    bool locked = region_lock(region, me, "hak_heap_of"), live = locked && hak__region_find(region, p).why_not == NULL;
+    if (locked)
+        region_unlock(region, me);
     return live;
 }
 

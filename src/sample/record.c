@@ -4,6 +4,14 @@
 #include "base/assert.h"
 #include "diag/report.h"
 
+struct hak_sampled hak__sampled;
+
+static void count_live(const struct hak_record *record, uint64_t one)
+{
+    hak_fetch_add(&hak__sampled.count, record->counted != 0 ? one : 0, HAK_RELAXED);
+    hak_fetch_add(&hak__sampled.bytes, record->counted * one, HAK_RELAXED);
+}
+
 void hak__samples_open(struct hak_samples *samples, struct hak_account *account)
 {
     hak_assert(samples->first == NULL, "the samples of the heap before have ended");
@@ -63,13 +71,15 @@ bool hak__record_join(struct hak_record *record, struct hak_samples *samples, si
 {
     hak_assert(hak_load(&record->state, HAK_RELAXED) == HAK_SAMPLE_TAKEN, "the caller's");
     record->counted = (uint32_t)counted;
-    if (samples == NULL)
-        return true;
-    hak__lock_acquire(&samples->lock);
-    bool joins = !samples->closed && samples_charge(samples, counted);
-    if (joins)
-        samples_link(samples, record);
-    hak__lock_release(&samples->lock);
+    bool joins = true;
+    if (samples != NULL) {
+        hak__lock_acquire(&samples->lock);
+        joins = !samples->closed && samples_charge(samples, counted);
+        if (joins)
+            samples_link(samples, record);
+        hak__lock_release(&samples->lock);
+    }
+    count_live(record, joins);
     return joins;
 }
 
@@ -84,6 +94,7 @@ void hak__record_leave(struct hak_record *record)
 {
     struct hak_samples *samples = hak_load(&record->of, HAK_ACQUIRE);
     hak_assert(hak_load(&record->state, HAK_RELAXED) == HAK_SAMPLE_ENDING, "the caller's");
+    count_live(record, (uint64_t)-1);
     if (samples == NULL)
         return;
     hak__lock_acquire(&samples->lock);

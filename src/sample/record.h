@@ -50,9 +50,16 @@ struct hak_samples {
     struct hak_lock lock;
     bool closed; /* the heap has ended */
     struct hak_account *account;
+    const char *name; /* the heap's */
     struct hak_record *first;
     _Atomic uint64_t count, bytes;
 };
+
+/* The live samples outside the window, of all heaps, and their usable bytes. */
+struct hak_sampled {
+    _Atomic uint64_t count, bytes;
+};
+extern struct hak_sampled hak__sampled;
 
 hak_cold void hak__samples_open(struct hak_samples *samples, struct hak_account *account);
 

@@ -443,27 +443,29 @@ static uint64_t handed_out(const struct hak_span *span, uint32_t w)
     return span->frontier > w * 64 ? hak_ones64(span->frontier - w * 64) : 0;
 }
 
-/* Marks the blocks whose bits are set in a word, unless the span is inherited. Returns the number plus one of a block that is free
- * already, or 0. Prefetches their lines together, since another processor has them. */
-static uint32_t mark_freed(const struct hak_span *span, uint32_t w, uint64_t bits, bool spare, hak_span_question *is_free)
+/* Marks the blocks whose bits are set in a word, unless the span is inherited. Returns the bits of those that are free already.
+ * Prefetches their lines together, since another processor has them. */
+static uint64_t mark_freed(const struct hak_span *span, uint32_t w, uint64_t bits, bool spare, hak_span_question *is_free)
 {
     size_t size = hak__classes[span->class].size;
+    uint64_t twice = 0;
     char *start = hak__span_start(span) + w * 64 * size;
     for (uint64_t rest = spare ? 0 : bits; rest != 0; rest &= rest - 1)
         hak__prefetch_mark(start + hak_ctz64(rest) * size);
     for (; bits != 0; bits &= bits - 1) {
         char *block = start + hak_ctz64(bits) * size;
         if (hak_unlikely(hak__looks_freed(block)) && is_free(span, block))
-            return w * 64 + hak_ctz64(bits) + 1;
-        if (!spare)
+            twice |= bits & (0 - bits);
+        else if (!spare)
             hak__mark_freed(block);
     }
-    return 0;
+    return twice;
 }
 
 uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_free, enum hak_span_fault *fault, uint32_t *culprit)
 {
-    uint32_t count = 0, twice;
+    uint32_t count = 0;
+    uint64_t twice;
     *fault = HAK_SPAN_OK;
     bool spare = hak__span_is_inherited(span);
     if (hak_unlikely(spare))
@@ -477,10 +479,12 @@ uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_fr
         if (hak_unlikely(wrong != 0)) {
             *fault = never != 0 ? HAK_SPAN_NOT_A_BLOCK : HAK_SPAN_DOUBLE_FREE;
             *culprit = w * 64 + hak_ctz64(never != 0 ? never : wrong);
+            bits &= ~wrong;
         } else if (HAK_PROTECT && hak_likely(span->keys != HAK_SPAN_HARDENED)
                    && hak_unlikely((twice = mark_freed(span, w, bits, spare, is_free)) != 0)) {
             *fault = HAK_SPAN_DOUBLE_FREE;
-            *culprit = twice - 1;
+            *culprit = w * 64 + hak_ctz64(twice);
+            bits &= ~twice;
         }
         give_bits(span, w, bits);
         count += hak_popcount64(bits);

@@ -230,8 +230,8 @@ static void count_metadata(struct ledger_walk *walk)
     count_pieces(walk);
     count_heaps(walk);
     for (int w = 0; w < HAK_META_WINDOWS; w++) {
-        uintptr_t start = hak__meta_start((enum hak_meta_window)w);
         size_t mapped = hak__meta_mapped((enum hak_meta_window)w);
+        uintptr_t start = hak__meta_start((enum hak_meta_window)w);
         for (size_t at = 0; at < mapped; at += HAK_SUPER_SIZE)
             count_metadata_at(walk, start + at, hak_min(mapped - at, HAK_SUPER_SIZE));
     }

@@ -16,7 +16,7 @@
 #include "harden/quarantine.h"
 #include "huge/huge.h"
 #include "os/os.h"
-#include "profile/profile.h"
+#include "profile/sites.h"
 #include "sample/sample.h"
 #include "size/size.h"
 #include "span/pool.h"
@@ -49,6 +49,7 @@
     X(os_calls, hak__os_calls) \
     X(os_failures, &hak__os_failures) \
     X(lock_waits, &hak__lock_wait_count) \
+    X(misuse, &hak__misuse_counts) \
     X(latencies, hak__latencies)            /* of malloc, of free */ \
     X(option_words, hak__option_words)      /* 64 bits each: origin << origin_shift | value */ \
     X(option_rows, hak__option_rows) \
@@ -60,6 +61,7 @@
     X(freed_key, &hak__freed_key)           /* the first word of free blocks; 0: they have none */ \
     X(hardened, &hak__hardened) \
     X(sample, &hak__sample) \
+    X(sampled, &hak__sampled)               /* live blocks among these, and their bytes: 64 bits each */ \
     X(zero_size, &hak__zero_size) \
     X(owns, &hak__owns_first)               /* the first user heap */ \
     X(regions, &hak__regions)               /* the address of libhakmem-region's struct hak_regions; 0: it is not loaded */ \
@@ -140,6 +142,10 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(slot_size, AT(hak_guarded_slot, record.counted)) X(slot_block, AT(hak_guarded_slot, record.block)) \
     X(slot_pages, AT(hak_guarded_slot, pages)) X(slot_page_bytes, AT(hak_guarded_slot, page_bytes)) \
     X(slot_allocated, AT(hak_guarded_slot, allocated)) X(slot_freed, AT(hak_guarded_slot, freed)) \
+    X(slots_start, AT(hak_sample, slots)) X(slots_bytes, AT(hak_sample, slots_bytes)) /* the records follow */ \
+    X(record_stride, sizeof(struct hak_record)) X(record_site, AT(hak_record, site)) X(record_bytes, AT(hak_record, bytes)) \
+    X(record_born, AT(hak_record, born_ms)) X(site_interval, AT(hak_profile_site, interval)) \
+    X(site_frame_count, AT(hak_profile_site, frame_count)) X(site_frames, sizeof(struct hak_profile_site)) \
     X(slot_live, HAK_SAMPLE_LIVE) X(slot_freeing, HAK_SAMPLE_ENDING) X(slot_is_freed, HAK_SAMPLE_FREE) \
     X(event_thread, AT(hak_sample_event, thread)) X(event_frames, AT(hak_sample_event, frames)) \
     X(event_trace, AT(hak_sample_event, trace)) X(event_frames_most, HAK_SAMPLE_FRAMES) \
@@ -156,7 +162,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(profile_missed, AT(hak_profile, missed)) X(profile_start, HAK_PROFILE_START) \
     X(profile_stop, HAK_PROFILE_STOP) X(profile_dump, HAK_PROFILE_DUMP) \
     X(profile_malloc_counts, AT(hak_profile, malloc_counts)) X(profile_bins_exchanged, HAK_BINS_FOUND) \
-    X(profile_empty_bin, HAK_EMPTY_BIN)
+    X(profile_empty_bin, HAK_EMPTY_BIN) X(profile_started, AT(hak_profile, started)) X(profile_own, HAK_PROFILE_OWN)
 
 /* User heaps; a heap's first word says whether it has ended. */
 #define LIVE_OWN_NUMBERS(X) \

@@ -15,8 +15,7 @@
 
 static _Atomic bool answering;
 
-/* The file's name with %p replaced by the process id. */
-static void expand_name(char *to, size_t size, const char *name)
+void hak__expand_name(char *to, size_t size, const char *name)
 {
     size_t used = 0;
     for (; *name != 0 && used + 24 < size; name++) {
@@ -33,7 +32,7 @@ static void expand_name(char *to, size_t size, const char *name)
 static void write_file(const struct hak_stats *stats, uint64_t mode)
 {
     char name[2 * HAK_STATS_FILE_SIZE];
-    expand_name(name, sizeof name, hak__stats_file);
+    hak__expand_name(name, sizeof name, hak__stats_file);
     int fd = hak__report_open(name, O_CREAT | O_TRUNC), error = -fd;
     if (fd >= 0) {
         error = mode == HAK_STATS_JSON ? hak__print_json(fd, stats)

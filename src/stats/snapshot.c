@@ -69,7 +69,7 @@ static void add_heap(struct hak_stats *out, struct hak_heap *heap)
 #undef HEAPS
 #undef ALL
 
-/* The figures derived from a class's counts, and the sums over all classes. */
+/* The figures derived from a class's counts, and the sums over all classes, which leave samples out. */
 static void sum_class(struct hak_stats *out, uint32_t c)
 {
     hak_assert(c < HAK_CLASSES, "a class");
@@ -96,6 +96,8 @@ static void add_heaps(struct hak_stats *out)
     out->class_count = HAK_CLASSES;
     for (uint32_t c = 0; c < HAK_CLASSES; c++)
         sum_class(out, c);
+    out->total_live += hak_load(&hak__sampled.count, HAK_RELAXED);
+    out->bytes_live += hak_load(&hak__sampled.bytes, HAK_RELAXED);
 }
 
 /* The figures that stats.h marks WORD; the others stay unchanged. */
@@ -106,6 +108,7 @@ static void add_heaps(struct hak_stats *out)
 #define ROOT_huge_bytes &hak__huge_counts.live_bytes
 #define ROOT_huge_freed &hak__huge_counts.freed
 #define ROOT_lock_waits &hak__lock_wait_count
+#define ROOT_misuse &hak__misuse_counts
 #define ROOT_os_calls &hak__os_calls
 #define ROOT_os_failures &hak__os_failures
 #define ROOT_pool &hak__pool_counts

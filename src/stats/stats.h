@@ -4,6 +4,7 @@
 
 #include "hakmem.h"
 #include "hakmem_stats.h"
+#include "diag/report.h"
 #include "heap/heap.h"
 
 /* --- gathering (snapshot.c) --------------------------------------------------------------------------------------------- */
@@ -46,8 +47,22 @@ hak_cold int hak__print_shared_pool(int fd, const struct hak_stats *stats);
  * stderr. An unwritable file costs one warning. */
 void hak__output_at_exit(void);
 
+/* A file's name with %p replaced by the process id. */
+hak_cold void hak__expand_name(char *to, size_t size, const char *name);
+
 /* Installs the handler of HAKMEM_STATS_SIGNAL, unless the program already has one for that signal. */
 void hak__output_signal_init(void);
+
+/* --- the black box (blackbox.c) --------------------------------------------------------------------------------------------- */
+
+/* Opens it if HAKMEM_BLACKBOX asks for it; whether there is one. Its file is removed at an exit in order. */
+struct hak_nearness;
+hak_at_start bool hak__blackbox_begin(void);
+hak_cold void hak__blackbox_end(void);
+
+/* After each look at the limits, and in the handler of a signal that ends the process. */
+hak_cold void hak__blackbox_seen(const struct hak_nearness *near, uint64_t now_ms);
+hak_cold void hak__blackbox_crash(int signal, uintptr_t address);
 
 /* --- another process (live.c) ------------------------------------------------------------------------------------------- */
 
@@ -118,6 +133,11 @@ void hak__live_open(const char *version);
 #define HAK_FIGURE_returns_regretted_pages WORD(returns, AT(hak_return_counts, regretted[HAK_UNUSED_PAGES]))
 #define HAK_FIGURE_returns_cost WORD(returns, AT(hak_return_counts, cost_ns))
 #define HAK_FIGURE_returns_regret WORD(returns, AT(hak_return_counts, regret_ns))
+#define HAK_FIGURE_misuse_invalid WORD(misuse, AT(hak_misuse_counts, kinds[HAK_MISUSE_INVALID]))
+#define HAK_FIGURE_misuse_double_frees WORD(misuse, AT(hak_misuse_counts, kinds[HAK_MISUSE_DOUBLE_FREE]))
+#define HAK_FIGURE_misuse_sizes WORD(misuse, AT(hak_misuse_counts, kinds[HAK_MISUSE_SIZE]))
+#define HAK_FIGURE_misuse_written WORD(misuse, AT(hak_misuse_counts, kinds[HAK_MISUSE_WRITTEN]))
+#define HAK_FIGURE_misuse_reported WORD(misuse, AT(hak_misuse_counts, reported))
 #define HAK_FIGURE_superslabs_collapsed WORD(thp, AT(hak_thp_counts, collapsed))
 #define HAK_FIGURE_superslabs_collapse_refused WORD(thp, AT(hak_thp_counts, refused))
 #define HAK_FIGURE_superslabs_split WORD(thp, AT(hak_thp_counts, split))

@@ -88,6 +88,14 @@ void hak__trace_tell(const void *p)
     say_call("freed", (uint32_t)(ids >> 32));
 }
 
+void hak__trace_tell_mistake(const struct hak_mistake *mistake)
+{
+    if (mistake->tell != NULL)
+        mistake->tell(mistake->about);
+    else
+        hak__trace_tell(mistake->p);
+}
+
 bool hak__trace_asked(const void *p, size_t *n)
 {
     uint64_t ids, asked = (uint64_t)TRACE_ASKED_UNKNOWN;
@@ -96,10 +104,10 @@ bool hak__trace_asked(const void *p, size_t *n)
     return known;
 }
 
-static void tell_misuse(const void *p)
+static void tell_misuse(const struct hak_mistake *mistake)
 {
     hak__frames_say_here("called");
-    hak__trace_tell(p);
+    hak__trace_tell_mistake(mistake);
 }
 
 void hak__trace_begin(bool hardened)

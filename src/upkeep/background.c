@@ -10,6 +10,7 @@
 #include "os/os.h"
 #include "profile/profile.h"
 #include "upkeep/idle.h"
+#include "upkeep/nearness.h"
 #include "upkeep/step.h"
 
 /* auto: the least number of threads with heaps, and of mapped bytes. */
@@ -206,6 +207,7 @@ static void take_steps(void)
         if (hak_exchange(&hak__background_word, HAK_BACKGROUND_CALM, HAK_RELAXED) == HAK_BACKGROUND_ACTIVE)
             active_ms = now;
         hak__profile_poll(NULL, now);
+        hak__near_poll(NULL, now);
         hak__upkeep_step(now, HAK_UPKEEP_DUE);
         if (comes_to_rest(now, active_ms))
             return;

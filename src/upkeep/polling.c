@@ -12,6 +12,7 @@
 #include "span/pool.h"
 #include "upkeep/background.h"
 #include "upkeep/idle.h"
+#include "upkeep/nearness.h"
 #include "upkeep/step.h"
 
 /* The clock is coarse: FAST_MS is two of its ticks on most systems. With this many refills in POLLING_CALLS calls, slow paths
@@ -148,6 +149,7 @@ void hak__upkeep_poll_now(struct hak_heap *heap)
     uint64_t since = now - hak_load(&hak__upkeep_last_ms, HAK_RELAXED), delay = hak_load(&hak__return_counts.slabs_ms, HAK_RELAXED);
     hak__background_consider();
     hak__profile_poll(heap, now);
+    hak__near_poll(heap, now);
     if (since >= step_interval(now, delay))
         hak__upkeep_step(now, HAK_UPKEEP_BOUNDED);
     if (now - heap->budget.shrink_ms >= delay)

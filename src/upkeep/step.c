@@ -19,6 +19,7 @@
 #include "profile/profile.h"
 #include "span/pool.h"
 #include "upkeep/idle.h"
+#include "upkeep/nearness.h"
 
 enum { BOUNDED_SLABS = 8192, BOUNDED_PURGES = 1024, ASKED_NAPS = 50, AWAITED_TRIES = 5000 };
 
@@ -174,4 +175,8 @@ void hak__upkeep_await(void)
         hak__yield(tries);
 }
 
-void hak__upkeep_fork_child(void) { hak_store(&stepping, 0, HAK_RELAXED); }
+void hak__upkeep_fork_child(void)
+{
+    hak_store(&stepping, 0, HAK_RELAXED);
+    hak__near_fork_child();
+}

@@ -19,7 +19,7 @@ static void add_share(struct hak_heap_figures *out, struct hak_heap *share)
         out->cached_bytes += cached * size;
     }
     out->slab_bytes += hak_counted(&share->counts.slabs) * HAK_SLAB_SIZE;
-    out->threads += hak_load(&share->share.user, HAK_RELAXED) != NULL;
+    out->threads += hak_load(&share->user, HAK_RELAXED) != NULL;
     out->shares++;
 }
 
@@ -67,7 +67,7 @@ static char *next_live(const struct hak_heap *share, struct visit_place *at)
         const struct hak_span *span = &hak__spans[slab - 1];
         hak_assert(at->index <= span->frontier, "the span of a block in use stays as it is during a visit");
         for (uint32_t i = at->index; i < span->frontier; i++)
-            if (span->blocks == 1 || (span->free[i / 64] >> i % 64 & 1) == 0) {
+            if (span->single || (span->free[i / 64] >> i % 64 & 1) == 0) {
                 *at = (struct visit_place){ slab, i + 1 };
                 return hak__span_start(span) + i * hak__classes[span->class].size;
             }
@@ -124,7 +124,8 @@ int hak__uheap_visit(struct hak_uheap *own, hak_heap_visitor *visit, void *argum
         stop = visit_share(share, visit, argument);
     for (uint32_t slab = 0; stop == 0 && (slab = next_huge(own, slab)) != 0;) {
         void *block = hak__slab_start(slab - 1);
-        stop = visit(block, hak__hardened.on ? hak__harden_huge_size(block, "hak_heap_visit") : hak__huge_usable(block), argument);
+        stop = visit(block, hak__hardened.on ? hak__harden_huge_size(block, "hak_heap_visit", false) : hak__huge_usable(block),
+                     argument);
     }
     return stop;
 }

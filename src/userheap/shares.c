@@ -4,6 +4,7 @@
 #include "arena/arena.h"
 #include "arena/mapping.h"
 #include "base/assert.h"
+#include "base/bits.h"
 #include "cache/cache.h"
 #include "cache/large_cache.h"
 #include "cache/outbox.h"
@@ -18,7 +19,7 @@
 #include "userheap/userheap.h"
 
 /* Shares without heap and thread wait for the next one. The first takes over the counters of those that are given back. */
-enum { SPARE_MOST = 16 };
+enum { SPARE_MOST = 16, TENDED = 4 };
 static struct hak_lock spare_lock = HAK_LOCK_INIT(HAK_RANK_SPARE);
 static struct hak_heap *spare_shares;
 static uint32_t spare_count;
@@ -80,7 +81,7 @@ static struct hak_heap *spare_take(void)
 
 void hak__share_retire(struct hak_heap *share)
 {
-    hak_assert(hak_peek(&share->own) == NULL && hak_load(&share->share.user, HAK_RELAXED) == NULL,
+    hak_assert(hak_peek(&share->own) == NULL && hak_load(&share->user, HAK_RELAXED) == NULL,
                "a spare share has neither heap nor thread");
     if (!hak__heap_lock(share))
         return;
@@ -110,43 +111,79 @@ static struct hak_heap *share_new(void)
         return NULL;
     share->tag = hak__owner_aged(0, share->id, 0) | HAK_CLASS_OFFSET_OWN;
     hak__cache_open(share, hak__cache_mode());
+    share->mode |= HAK_MODE_SHARE | HAK_MODE_PROFILED; /* its large blocks may be the profiler's */
     hak__cache_park(share);
     hak_store(&share->state, HAK_HEAP_SHARE, HAK_RELEASE);
     hak__heap_unlock(share);
     return share;
 }
 
-/* --- the thread's list ---------------------------------------------------------------------------------------------------- */
+/* --- the thread's table --------------------------------------------------------------------------------------------------
+ *
+ * Only the thread uses it, or who takes back its heap when it has ended. Each change is one store, so a child forked in a signal
+ * handler finds it whole. */
 
-static void share_choose(struct hak_heap *mine, struct hak_heap *share)
+static size_t table_buckets(const struct hak_share_table *table)
 {
-    mine->to_share = share == NULL ? 0 : (char *)share - (char *)mine;
-    mine->share_tag = share == NULL ? 0 : share->tag ^ mine->tag;
+    return table->buckets == NULL ? 0 : (size_t)1 << (64 - table->shift);
 }
 
-static bool share_is_of(struct hak_heap *share, const struct hak_uheap *own)
+static void table_push(struct hak_heap **link, struct hak_heap *share)
 {
-    return hak_peek(&share->own) == own && !hak__heap_is_unusable(share);
+    share->share.chained = *link;
+    *link = share;
 }
 
-/* The thread's share of that heap, or with NULL one whose heap has ended, removed from its list; NULL: there is none. */
-static struct hak_heap *share_take_out(struct hak_heap *mine, const struct hak_uheap *own)
+static struct hak_heap *table_pop(struct hak_heap **link)
 {
-    for (struct hak_heap **link = &mine->share.attached; *link != NULL; link = &(*link)->share.attached) {
-        struct hak_heap *share = *link;
-        if (share_is_of(share, own)) {
-            *link = share->share.attached;
-            return share;
+    struct hak_heap *share = *link;
+    *link = share == NULL ? NULL : share->share.chained;
+    return share;
+}
+
+/* Removes a share of a heap, which may be ending meanwhile; false: it is not there. */
+static bool table_remove(struct hak_heap *mine, const struct hak_heap *share, const struct hak_uheap *own)
+{
+    struct hak_share_table *table = &mine->share.table;
+    struct hak_heap **link = &table->buckets[hak__share_bucket(table, own)];
+    while (*link != NULL && *link != share)
+        link = &(*link)->share.chained;
+    bool found = table_pop(link) != NULL;
+    table->count -= found;
+    if (mine->to_share == (const char *)share - (const char *)mine)
+        hak__share_choose(mine, NULL);
+    return found;
+}
+
+/* Without memory for more buckets their chains grow. */
+static void table_grow(struct hak_share_table *table)
+{
+    size_t buckets = table_buckets(table);
+    struct hak_share_table more = *table;
+    more.buckets = hak__meta_alloc(2 * buckets * sizeof(struct hak_heap *));
+    if (more.buckets == NULL)
+        return;
+    more.shift--;
+    for (size_t i = 0; i < buckets; i++)
+        for (struct hak_heap *share; (share = table_pop(&table->buckets[i])) != NULL;) {
+            const struct hak_uheap *own = hak_peek(&share->own);
+            table_push(own == NULL ? more.buckets : &more.buckets[hak__share_bucket(&more, own)], share);
         }
-    }
-    return NULL;
+    table->buckets = more.buckets;
+    table->shift = more.shift;
 }
 
-static void share_put_first(struct hak_heap *mine, struct hak_heap *share)
+static void table_add(struct hak_heap *mine, struct hak_heap *share, const struct hak_uheap *own)
 {
-    share->share.attached = mine->share.attached;
-    mine->share.attached = share;
-    share_choose(mine, share);
+    struct hak_share_table *table = &mine->share.table;
+    if (table->buckets == NULL) {
+        table->shift = 64 - hak_msb64(HAK_SHARE_BUCKETS);
+        table->buckets = table->first;
+    }
+    if (table->count >= table_buckets(table))
+        table_grow(table);
+    table_push(&table->buckets[hak__share_bucket(table, own)], share);
+    table->count++;
 }
 
 /* --- bins -------------------------------------------------------------------------------------------------------------- */
@@ -171,7 +208,7 @@ static void share_forget_bins(struct hak_heap *share)
 static struct hak_heap *share_idle(struct hak_uheap *own)
 {
     for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next)
-        if (hak_load(&share->share.user, HAK_RELAXED) == NULL && !hak__heap_is_unusable(share))
+        if (hak_load(&share->user, HAK_RELAXED) == NULL && !hak__heap_is_unusable(share))
             return share;
     return NULL;
 }
@@ -197,7 +234,7 @@ static bool share_join(struct hak_uheap *own, struct hak_heap *share)
     share->share.account = &own->account;
     share->share.next = own->shares;
     own->shares = share;
-    /* release: pairs with the acquire in share_is_of. */
+    /* release: pairs with the acquire in hak__share_find. */
     hak_owner_store(&share->own, own);
     hak__heap_unlock(share);
     return true;
@@ -209,8 +246,10 @@ static struct hak_heap *share_obtain(struct hak_heap *mine, struct hak_uheap *ow
     if (share != NULL)
         return share;
     do {
-        share = mine == NULL ? NULL : share_take_out(mine, NULL);
-        if (share == NULL && (share = spare_take()) == NULL && (share = share_new()) == NULL)
+        share = mine == NULL ? NULL : table_pop(&mine->share.table.ended);
+        if (share != NULL)
+            mine->share.table.ended_count--;
+        else if ((share = spare_take()) == NULL && (share = share_new()) == NULL)
             return NULL;
     } while (hak_unlikely(!share_join(own, share)));
     return share;
@@ -231,34 +270,59 @@ static void share_empty(struct hak_heap *share, bool lives)
     hak__heap_unlock(share);
 }
 
-/* Empties the share, which is off its thread's list, and leaves it to its heap, which may be ending. */
-static void share_detach(struct hak_heap *mine, struct hak_heap *share)
+/* Empties the share, which is no longer in its thread's table, and leaves it to its heap, which may be ending. */
+static void share_detach(struct hak_heap *share)
 {
     struct hak_uheap *own = hak_peek(&share->own);
-    if (mine->to_share == (char *)share - (char *)mine)
-        share_choose(mine, NULL);
+    if (hak_unlikely(share == hak__heap_current())) /* the default's: the next request makes one anew */
+        hak__heap_set_current(&hak__sentinel);
     if (own != NULL)
         hak__lock_acquire(&own->lock);
     bool lives = own != NULL && hak_peek(&share->own) == own;
     share_empty(share, lives);
-    hak_store(&share->share.user, NULL, HAK_RELAXED);
+    hak_store(&share->user, NULL, HAK_RELAXED);
     if (own != NULL)
         hak__lock_release(&own->lock);
     if (!lives && !hak__heap_is_unusable(share))
         hak__share_retire(share);
 }
 
-/* The thread keeps its most recently used shares. */
-static void share_leave_oldest(struct hak_heap *mine)
+static void share_keep(struct hak_heap *mine, struct hak_heap *share)
 {
-    struct hak_heap **link = &mine->share.attached;
-    for (unsigned i = 0; i < HAK_OWN_ATTACHED && *link != NULL; i++)
-        link = &(*link)->share.attached;
-    struct hak_heap *share = *link;
-    if (share == NULL)
+    struct hak_share_table *table = &mine->share.table;
+    if (table->ended_count >= HAK_OWN_ENDED || hak__heap_is_unusable(share)) {
+        share_detach(share);
         return;
-    *link = share->share.attached;
-    share_detach(mine, share);
+    }
+    table_push(&table->ended, share);
+    table->ended_count++;
+}
+
+void hak__share_keep(struct hak_heap *mine, struct hak_heap *share, const struct hak_uheap *own)
+{
+    hak_assert(hak_peek(&share->own) == NULL && hak_load(&share->user, HAK_RELAXED) == mine, "the thread's, whose heap has ended");
+    if (table_remove(mine, share, own))
+        share_keep(mine, share);
+}
+
+/* Looks into buckets: keeps shares whose heaps others have ended, and leaves some, but not the new one, while there are too many. */
+static void table_tend(struct hak_heap *mine, const struct hak_heap *new, size_t buckets)
+{
+    struct hak_share_table *table = &mine->share.table;
+    for (size_t i = 0; i < buckets; i++) {
+        struct hak_heap **link = &table->buckets[table->hand++ & (table_buckets(table) - 1)], *share;
+        while ((share = *link) != NULL) {
+            bool ended = hak_peek(&share->own) == NULL;
+            bool room = table->count <= HAK_OWN_ATTACHED || share == hak__heap_current();
+            if (share == new || (!ended && room)) {
+                link = &share->share.chained;
+                continue;
+            }
+            table_pop(link);
+            table->count--;
+            ended ? share_keep(mine, share) : share_detach(share);
+        }
+    }
 }
 
 /* A thread takes the share into use: its bins count against the process's budget again. They may have to shrink, which moves slots that
@@ -271,32 +335,60 @@ static void share_unpark(struct hak_heap *share)
     hak__heap_unlock(share);
 }
 
+static struct hak_heap *share_enter(struct hak_heap *mine, struct hak_uheap *own, const char *function)
+{
+    hak__lock_acquire(&own->lock);
+    if (!hak__uheap_is_alive(own)) {
+        hak__lock_release(&own->lock);
+        hak__uheap_misuse(own, function);
+        return NULL;
+    }
+    struct hak_heap *share = share_obtain(mine, own);
+    if (share != NULL)
+        hak_store(&share->user, mine, HAK_RELAXED);
+    hak__lock_release(&own->lock);
+    return share;
+}
+
+/* A share that the thread does not have yet; at worst one that it still has of a heap that another thread has ended. */
+static struct hak_heap *share_attach(struct hak_heap *mine, struct hak_uheap *own, const char *function)
+{
+    struct hak_heap *share = share_enter(mine, own, function);
+    if (hak_unlikely(share == NULL) && hak__uheap_is_alive(own)) {
+        table_tend(mine, NULL, table_buckets(&mine->share.table));
+        share = mine->share.table.ended == NULL ? NULL : share_enter(mine, own, function);
+    }
+    if (share == NULL)
+        return NULL; /* the system refuses, or the heap has ended */
+    share_unpark(share);
+    table_add(mine, share, own);
+    hak__share_choose(mine, share);
+    table_tend(mine, share, TENDED);
+    return share;
+}
+
 struct hak_heap *hak__uheap_attach(struct hak_heap *mine, struct hak_uheap *own, const char *function)
 {
-    hak__uheap_expect(own, function);
-    struct hak_heap *share = share_take_out(mine, own);
-    if (share == NULL) {
-        hak__lock_acquire(&own->lock);
-        if (!hak__uheap_is_alive(own)) {
-            hak__lock_release(&own->lock);
-            hak__uheap_misuse(own, function);
-        }
-        share = share_obtain(mine, own);
-        if (share != NULL)
-            hak_store(&share->share.user, mine, HAK_RELAXED);
-        hak__lock_release(&own->lock);
-        if (share == NULL)
-            return NULL;
-        share_unpark(share);
+    if (!hak__uheap_expect(own, function))
+        return NULL;
+    struct hak_heap *share = hak__share_find(mine, own);
+    if (hak_unlikely(share != NULL && hak__heap_is_unusable(share))) {
+        table_remove(mine, share, own);
+        share = NULL;
     }
-    share_put_first(mine, share);
-    share_leave_oldest(mine);
+    if (share == NULL)
+        share = share_attach(mine, own, function);
+    else
+        hak__share_choose(mine, share);
+    if (hak_unlikely(own == mine->share.standard) && share != NULL && hak__heap_current() != mine)
+        hak__heap_set_current(share);
     return share;
 }
 
 struct hak_heap *hak__uheap_borrow(struct hak_uheap *own, const char *function)
 {
-    hak__uheap_expect(own, function);
+    if (!hak__uheap_expect(own, function))
+        return NULL;
     hak__lock_acquire(&own->lock);
     struct hak_heap *share = hak__uheap_is_alive(own) ? share_obtain(NULL, own) : NULL;
     if (share == NULL)
@@ -313,20 +405,29 @@ void hak__uheap_let(struct hak_uheap *own, struct hak_heap *share)
     hak__lock_release(&own->lock);
 }
 
+void hak__uheap_leave_one(struct hak_heap *mine, struct hak_uheap *own)
+{
+    struct hak_heap *share = hak__share_find(mine, own);
+    if (share != NULL && table_remove(mine, share, own))
+        share_detach(share);
+}
+
 void hak__uheap_leave(struct hak_heap *mine)
 {
-    while (mine->share.attached != NULL) {
-        struct hak_heap *share = mine->share.attached;
-        mine->share.attached = share->share.attached;
-        share_detach(mine, share);
-    }
+    struct hak_share_table *table = &mine->share.table;
+    hak__share_choose(mine, NULL);
+    for (size_t i = 0; i < table_buckets(table); i++)
+        for (struct hak_heap *share; (share = table_pop(&table->buckets[i])) != NULL; table->count--)
+            share_detach(share);
+    for (struct hak_heap *share; (share = table_pop(&table->ended)) != NULL; table->ended_count--)
+        share_detach(share);
 }
 
 void hak__uheap_squeeze(struct hak_uheap *own)
 {
     hak__lock_acquire(&own->lock);
     for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next) {
-        if (hak_load(&share->share.user, HAK_RELAXED) != NULL || !hak__heap_lock(share))
+        if (hak_load(&share->user, HAK_RELAXED) != NULL || !hak__heap_lock(share))
             continue;
         hak__cache_flush(share);
         hak__heap_spare(share, HAK_CLASSES);
@@ -401,11 +502,10 @@ static void share_forget_blocks(struct hak_heap *share)
 
 void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool purge)
 {
-    uint32_t slab = share->share.first_span;
     if (hak_unlikely(share->quarantine != NULL))
         hak__quarantine_flush(share, "free");
     hak__assigned_let_go(share);
-    slab = share->share.first_span; /* blocks leaving the quarantine may have ended some */
+    uint32_t slab = share->share.first_span; /* blocks leaving the quarantine may have ended some */
     share->share.first_span = 0;
     share_forget_blocks(share);
     while (slab != 0) {
@@ -420,7 +520,7 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
         }
     }
     if (end == HAK_SHARE_DESTROYED) {
-        /* release: pairs with the acquire in share_is_of. */
+        /* release: pairs with the acquire in hak__share_find. */
         hak_owner_store(&share->own, NULL);
         share->share.account = NULL;
     }
@@ -481,7 +581,7 @@ static void share_move_spans(struct hak_heap *share, struct hak_heap *into)
 
 bool hak__share_merge(struct hak_heap *share, struct hak_heap *into)
 {
-    const struct hak_heap *user = hak_load(&share->share.user, HAK_RELAXED);
+    const struct hak_heap *user = hak_load(&share->user, HAK_RELAXED);
     bool stays = user == NULL || user == into;
     if (stays)
         hak__cache_flush(share);
@@ -492,7 +592,7 @@ bool hak__share_merge(struct hak_heap *share, struct hak_heap *into)
         return true;
     share->share.merged = true;
     share->share.account = NULL;
-    /* release: pairs with the acquire in share_is_of. */
+    /* release: pairs with the acquire in hak__share_find. */
     hak_owner_store(&share->own, NULL);
     return false;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "cache/cache.h"
 #include "diag/report.h"
 #include "huge/huge.h"
 
@@ -53,6 +54,7 @@ static void set_options(struct hak_uheap *own, const struct hak_heap_options *op
     hak_store(&own->huge_bytes, 0, HAK_RELAXED);
     hak_store(&own->huge_count, 0, HAK_RELAXED);
     hak__samples_open(&own->samples, &own->account);
+    own->samples.name = own->name;
 }
 
 uint64_t hak__uheap_serial(void) { return hak_fetch_add(&owns_made, 1, HAK_RELAXED) + 1; }
@@ -94,30 +96,34 @@ bool hak__uheap_ask(hak_heap_pressure *callback, struct hak_uheap *heap, size_t 
 
 void hak__uheap_misuse(const struct hak_uheap *own, const char *function)
 {
-    if (hak_load(&own->magic, HAK_RELAXED) == HAK_OWN_GONE)
-        hak__fatal("%s(): heap %p has been destroyed", function, (const void *)own);
-    if (hak_load(&own->magic, HAK_RELAXED) == HAK_OWN_IN_REGION)
-        hak__fatal("%s(): heap %p is one in a region", function, (const void *)own);
-    if (hak__uheap_is_alive(own))
-        hak__fatal("%s(): heap %p is in no region", function, (const void *)own);
-    hak__fatal("%s(): %p is not a heap", function, (const void *)own);
+    uint64_t magic = hak_load(&own->magic, HAK_RELAXED);
+    hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_INVALID, .function = function, .p = own },
+                magic == HAK_OWN_GONE        ? "%s(): heap %p has been destroyed"
+                : magic == HAK_OWN_IN_REGION ? "%s(): heap %p is one in a region"
+                : magic == HAK_OWN_ALIVE     ? "%s(): heap %p is in no region"
+                                             : "%s(): %p is not a heap",
+                function, (const void *)own);
 }
 
-void hak__uheap_expect(const struct hak_uheap *own, const char *function)
+bool hak__uheap_expect(const struct hak_uheap *own, const char *function)
 {
-    if (hak_unlikely(!hak__uheap_is_alive(own)))
+    bool alive = hak__uheap_is_alive(own);
+    if (hak_unlikely(!alive))
         hak__uheap_misuse(own, function);
+    return alive;
 }
 
-/* Takes the heap's lock; the heap cannot end while it is held. */
-static void own_lock(struct hak_uheap *own, const char *function)
+/* Takes the heap's lock; the heap cannot end while it is held. False: it is none, which has been reported. */
+static bool own_lock(struct hak_uheap *own, const char *function)
 {
-    hak__uheap_expect(own, function);
+    if (!hak__uheap_expect(own, function))
+        return false;
     hak__lock_acquire(&own->lock);
     if (hak_likely(hak__uheap_is_alive(own)))
-        return;
+        return true;
     hak__lock_release(&own->lock);
     hak__uheap_misuse(own, function);
+    return false;
 }
 
 /* --- huge blocks --------------------------------------------------------------------------------------------------------- */
@@ -204,7 +210,7 @@ void *hak__uheap_huge_resize(struct hak_uheap *own, void *p, size_t n)
     if (after < taken)
         hak__account_give(&own->account, taken - after);
     else /* room to grow stays the block's, even beyond the limit */
-        hak_fetch_add(&own->account.used, after - taken, HAK_RELAXED);
+        hak__account_add(&own->account, after - taken);
     return q;
 }
 
@@ -223,28 +229,37 @@ void hak__uheap_huge_end_all(struct hak_uheap *own, bool keep)
 /* --- ends ---------------------------------------------------------------------------------------------------------------- */
 
 /* Skips shares that a forked child found half changed. A destroyed share belongs to its thread once it is marked so, and may
- * join another heap at once: it is not read afterwards. */
+ * join another heap at once: if it is another thread's, it is not read afterwards. */
 static void end_shares(struct hak_uheap *own, enum hak_share_end end)
 {
+    struct hak_heap *mine = hak__heap_mine();
     for (struct hak_heap *share = own->shares, *next; share != NULL; share = next) {
         next = share->share.next;
-        bool idle = hak_load(&share->share.user, HAK_RELAXED) == NULL;
+        const struct hak_heap *user = hak_load(&share->user, HAK_RELAXED);
         if (!hak__heap_lock(share))
             continue;
         hak__share_end_blocks(share, end, own->purge == HAK_HEAP_PURGE_AT_ONCE);
         hak__heap_unlock(share);
-        if (end == HAK_SHARE_DESTROYED && idle)
+        if (end == HAK_SHARE_DESTROYED && user == NULL)
             hak__share_retire(share);
+        else if (end == HAK_SHARE_DESTROYED && user == mine)
+            hak__share_keep(mine, share, own);
     }
 }
 
 void hak__uheap_destroy(struct hak_uheap *own, const char *function)
 {
-    own_lock(own, function);
-    if (hak_load(&own->standards, HAK_RELAXED) != 0)
-        hak__fatal("%s(): heap %p is still the default of a thread", function, (void *)own);
-    /* No thread attaches from here on. release: pairs with hak__uheap_is_alive. */
-    hak_store(&own->magic, HAK_OWN_GONE, HAK_RELEASE);
+    if (!own_lock(own, function))
+        return;
+    /* No thread attaches from here on. seq_cst: see standard_count. */
+    hak_store(&own->magic, HAK_OWN_GONE, HAK_SEQ_CST);
+    if (hak_load(&own->standards, HAK_SEQ_CST) != 0) {
+        hak_store(&own->magic, HAK_OWN_ALIVE, HAK_RELEASE);
+        hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_INVALID, .function = function, .p = own },
+                    "%s(): heap %p is still the default of a thread", function, (void *)own);
+        hak__lock_release(&own->lock);
+        return;
+    }
     hak__samples_end(&own->samples, true, function);
     end_shares(own, HAK_SHARE_DESTROYED);
     hak__uheap_huge_end_all(own, false);
@@ -258,16 +273,23 @@ void hak__uheap_destroy(struct hak_uheap *own, const char *function)
 
 void hak__uheap_reset(struct hak_uheap *own, const char *function)
 {
-    own_lock(own, function);
+    if (!own_lock(own, function))
+        return;
     hak__samples_end(&own->samples, false, function);
     end_shares(own, HAK_SHARE_EMPTIED);
     hak__uheap_huge_end_all(own, false);
     hak__lock_release(&own->lock);
 }
 
-void hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *function)
+bool hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *function)
 {
-    own_lock(own, function);
+    if (!own_lock(own, function))
+        return true;
+    uint32_t here = (into->share.standard == own) + (hak_load(&hak__uheap_inherited, HAK_RELAXED) == own);
+    if (hak_load(&own->standards, HAK_RELAXED) > here) { /* that thread's bins are open to it */
+        hak__lock_release(&own->lock);
+        return false;
+    }
     hak__samples_merge(&own->samples);
     struct hak_heap **link = &own->shares, *share;
     while ((share = *link) != NULL) {
@@ -285,6 +307,7 @@ void hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *
     }
     hak__uheap_huge_end_all(own, true);
     hak__lock_release(&own->lock);
+    return true;
 }
 
 struct hak_uheap *hak__uheap_of(const void *p)

@@ -1,11 +1,11 @@
 /* User heaps: made by the program, used by any thread, ended at once. Called by entry/heap_*.c, thread.c and upkeep/.
  *
  * A user heap is a set of shares. A share is a hak_heap like a thread's, with bins, spans and an id in the owner map; each thread
- * that uses the heap has its own share, so neither malloc nor free waits for another thread. A thread has at most HAK_OWN_ATTACHED
- * shares, of the heaps that it used last; an older share is emptied and stays idle in its heap for the next thread.
+ * that uses the heap has its own share, so neither malloc nor free waits for another thread. It finds the share by a hash of the
+ * handle, and keeps at most HAK_OWN_ATTACHED; one too many is emptied and stays idle in its heap for the next thread.
  *
- *   hak_uheap ── shares ──> share ──> share ──> ...      share.user: the thread's heap that has it, or NULL (idle)
- *   thread's heap ── attached ──> share (used last) ──> share ──> ...
+ *   hak_uheap ── shares ──> share ──> share ──> ...      user: the thread's heap that has it, or NULL (idle)
+ *   thread's heap ── table ──> bucket ──> share ──> ...  to_share: the share used last
  *
  * No block of a share is ever in another heap's bin, outbox or span: a free puts it into the bin of the thread's own share, or
  * under the share's lock into its span. So a heap that ends knows all its memory: its spans and huge blocks, each in a list.
@@ -25,7 +25,7 @@
 #include "profile/profile.h"
 #include "sample/sample.h"
 
-enum { HAK_OWN_ATTACHED = 8, HAK_OWN_NAME = 48 };
+enum { HAK_OWN_ATTACHED = 4096, HAK_OWN_ENDED = 16, HAK_OWN_NAME = 48 };
 
 /* The values of a handle's first word. */
 #define HAK_OWN_ALIVE 0x6b61686e776f0001ull
@@ -56,9 +56,9 @@ struct hak_uheap {
 /* A heap without blocks or shares; NULL: the system refuses. The library has started. */
 struct hak_uheap *hak__uheap_new(const struct hak_heap_options *options);
 
-/* Ends the program unless the handle is a live heap's. */
-void hak__uheap_expect(const struct hak_uheap *own, const char *function);
-hak_for_region hak_noreturn hak_cold void hak__uheap_misuse(const struct hak_uheap *own, const char *function);
+/* Reports the handle and returns false unless it is a live heap's. Functions below that are given a dead one do nothing further. */
+bool hak__uheap_expect(const struct hak_uheap *own, const char *function);
+hak_for_region hak_cold void hak__uheap_misuse(const struct hak_uheap *own, const char *function);
 hak_inline bool hak__uheap_is_alive(const struct hak_uheap *own) { return hak_load(&own->magic, HAK_ACQUIRE) == HAK_OWN_ALIVE; }
 
 /* Ends the heap and all its blocks. */
@@ -67,8 +67,8 @@ void hak__uheap_destroy(struct hak_uheap *own, const char *function);
 /* Ends all its blocks and keeps its memory. */
 void hak__uheap_reset(struct hak_uheap *own, const char *function);
 
-/* Gives its blocks to a thread's heap. */
-void hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *function);
+/* Gives its blocks to the calling thread's own heap; false: it is another thread's default. */
+bool hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *function);
 
 /* The user heap of the block at p, which is in the window; or NULL. */
 struct hak_uheap *hak__uheap_of(const void *p);
@@ -90,21 +90,46 @@ void hak__standards_fork_child(struct hak_heap *mine);
 
 /* --- shares (shares.c) ----------------------------------------------------------------------------------------------- */
 
-/* The thread's share of the heap, which becomes its last used one; NULL: the system refuses. */
+/* The thread's share of the heap, which it has used already; NULL: it has none. */
+hak_inline size_t hak__share_bucket(const struct hak_share_table *table, const struct hak_uheap *own)
+{
+    return (uint64_t)(uintptr_t)own * 0x9e3779b97f4a7c15u >> table->shift;
+}
+hak_inline struct hak_heap *hak__share_find(const struct hak_heap *mine, const struct hak_uheap *own)
+{
+    const struct hak_share_table *table = &mine->share.table;
+    hak_assert(own != NULL, "shares whose heaps have ended are no heap's");
+    struct hak_heap *share = table->buckets == NULL ? NULL : table->buckets[hak__share_bucket(table, own)];
+    while (share != NULL && hak_peek(&share->own) != own)
+        share = share->share.chained;
+    return share;
+}
+
+/* Makes a share the last used one; NULL: none is. */
+hak_inline void hak__share_choose(struct hak_heap *mine, const struct hak_heap *share)
+{
+    mine->to_share = share == NULL ? 0 : (const char *)share - (const char *)mine;
+    mine->share_tag = share == NULL ? 0 : share->tag ^ mine->tag;
+}
+
+/* The thread's share of the heap, found or made, which becomes its last used one; NULL: the system refuses. */
 struct hak_heap *hak__uheap_attach(struct hak_heap *mine, struct hak_uheap *own, const char *function);
 
 /* For a thread without a heap: an idle share, with own's lock held until hak__uheap_let. */
 struct hak_heap *hak__uheap_borrow(struct hak_uheap *own, const char *function);
 void hak__uheap_let(struct hak_uheap *own, struct hak_heap *share);
 
-/* The thread with this heap ends, or will use no shares for a while. */
+/* The thread with this heap ends, or will use no shares for a while; or not its share of this heap. */
 void hak__uheap_leave(struct hak_heap *mine);
+hak_cold void hak__uheap_leave_one(struct hak_heap *mine, struct hak_uheap *own);
 
 /* Returns all memory of idle shares except the program's blocks. For a heap at its limit. */
 hak_cold void hak__uheap_squeeze(struct hak_uheap *own);
 
-/* Retires a share whose heap has ended and that no thread holds. (A thread keeps its share for the next heap that it uses.) */
+/* Retires a share whose heap has ended and that no thread holds; or keeps one, of the calling thread's, for the next heap that the
+ * thread uses. */
 void hak__share_retire(struct hak_heap *share);
+void hak__share_keep(struct hak_heap *mine, struct hak_heap *share, const struct hak_uheap *own);
 void hak__shares_fork_child(void);
 
 /* Gives up a spare share for a thread that needs its id or memory; false: there is none. */
@@ -133,8 +158,12 @@ void hak__uheap_huge_end_all(struct hak_uheap *own, bool keep); /* frees them, o
 
 /* --- a thread's standard heap (defaults.c) ------------------------------------------------------------------------------ */
 
-/* Redirects the requests of the thread with this heap; NULL: back to its own. Returns the previous heap. */
+/* Redirects the requests of the calling thread, whose own heap is `mine`; NULL: back to that. Returns the previous heap. */
 struct hak_uheap *hak__uheap_set_standard(struct hak_heap *mine, struct hak_uheap *own, const char *function);
+
+/* Makes the calling thread's word follow the default heap of `mine`, its own heap. The second: a thread that ends has none. */
+void hak__uheap_lead(struct hak_heap *mine);
+void hak__uheap_drop_standard(struct hak_heap *ending);
 
 /* The same for threads that get their heaps later: they begin with it. */
 extern _Atomic(struct hak_uheap *) hak__uheap_inherited;

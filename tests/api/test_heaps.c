@@ -12,7 +12,8 @@ enum { BLOCKS = 3000 };
 
 static hak_heap_t *new_heap(const char *name, size_t limit)
 {
-    hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .name = name, .limit = limit });
+    hak_heap_t *heap =
+        hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .name = name, .limit = limit });
     expect(heap != NULL);
     return heap;
 }
@@ -119,8 +120,8 @@ static void destruction_ends_everything(void **state)
             hak_stats_snapshot(before, sizeof *before);
     }
     hak_stats_snapshot(after, sizeof *after);
-    expect_op(after->superslabs_taken, <=, before->superslabs_taken + 8);   /* hardened mode keeps some apart */
-    expect_op(after->bytes_mapped, <=, before->bytes_mapped + (64u << 20));   /* what may stay for the purge delay */
+    expect_op(after->superslabs_taken, <=, before->superslabs_taken + 8); /* hardened mode keeps some apart */
+    expect_op(after->bytes_mapped, <=, before->bytes_mapped + (64u << 20)); /* what may stay for the purge delay */
     check(others, BLOCKS);
     expect(hak_check_heap());
     hak_heap_destroy(other);
@@ -249,6 +250,21 @@ static int allocate_meanwhile(void *block, size_t size, void *argument)
     if (visited->blocks % 64 == 0)
         expect(hak_heap_of(block) != NULL && hak_check_heap());
     return count_block(block, size, argument);
+}
+
+static void grown_blocks_raise_the_peak(void **state)
+{
+    struct hak_heap_figures now;
+    (void)state;
+    hak_heap_t *heap = hak_heap_new(NULL);
+    void *p = hak_heap_malloc(heap, 3 << 20);
+    for (size_t n = 4 << 20; n < 40 << 20; n += 1 << 20) {
+        p = hak_heap_realloc(heap, p, n);
+        expect_eq(hak_heap_stats(heap, &now, sizeof now), 0);
+        expect_op(now.peak_bytes, >=, now.used_bytes);
+        expect_op(now.used_bytes, >=, n);
+    }
+    hak_heap_destroy(heap);
 }
 
 static void visitors_may_allocate(void **state)
@@ -424,6 +440,55 @@ static void many_heaps_in_turn(void **state)
     expect(hak_check_heap());
 }
 
+/* A thread finds its shares among thousands; those that it has too many of, and those of heaps that another thread ends, serve
+ * others. */
+enum { MANY = 5000 };
+static hak_heap_t *many[MANY];
+
+static void *end_every_third(void *argument)
+{
+    for (unsigned h = 0; h < MANY; h += 3)
+        hak_heap_destroy(many[h]);
+    return argument;
+}
+
+static void thousands_of_heaps(void **state)
+{
+    static void *blocks[MANY];
+    struct hak_heap_figures figures;
+    pthread_t thread;
+    (void)state;
+    for (unsigned round = 0; round < 2; round++) {
+        for (unsigned h = 0; h < MANY; h++) {
+            many[h] = new_heap(NULL, 0);
+            blocks[h] = hak_heap_malloc(many[h], 100);
+            expect(blocks[h] != NULL);
+        }
+        uint64_t threads = 0;
+        for (unsigned h = 0; h < MANY; h++) {
+            void *more = hak_heap_malloc(many[h], 100);
+            expect_ptr(hak_heap_of(more), many[h]);
+            hak_free(more);
+        }
+        for (unsigned h = 0; h < MANY; h++) {
+            expect_eq(hak_heap_stats(many[h], &figures, sizeof figures), 0);
+            expect_eq(figures.live_blocks, 1);
+            expect_eq(figures.shares, 1);
+            threads += figures.threads;
+        }
+        expect_op(threads, <=, 4096 + 8);
+        pthread_create(&thread, NULL, end_every_third, NULL);
+        pthread_join(thread, NULL);
+        for (unsigned h = 0; h < MANY; h++) {
+            if (h % 3 == 0)
+                continue;
+            hak_free(blocks[h]);
+            hak_heap_destroy(many[h]);
+        }
+    }
+    expect(hak_check_heap());
+}
+
 /* --- defaults ---------------------------------------------------------------------------------------------------------- */
 
 static void *default_here(void *argument)
@@ -433,6 +498,47 @@ static void *default_here(void *argument)
     expect_ptr(hak_heap_of(q), argument);
     hak_free(q);
     return p;
+}
+
+static pthread_barrier_t both;
+static void *has_default(void *argument)
+{
+    hak_heap_set_default(argument);
+    void *p = hak_malloc(100);
+    pthread_barrier_wait(&both);
+    pthread_barrier_wait(&both);
+    expect_ptr(hak_heap_of(p), argument);
+    hak_free(p);
+    return NULL;
+}
+
+/* Its blocks stay where the thread's malloc looks for them. */
+static void a_default_elsewhere_is_not_merged(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    hak_heap_t *heap = new_heap("busy", 0);
+    pthread_barrier_init(&both, NULL, 2);
+    pthread_create(&thread, NULL, has_default, heap);
+    pthread_barrier_wait(&both);
+    expect_eq(hak_heap_merge_into_default(heap), EBUSY);
+    pthread_barrier_wait(&both);
+    pthread_join(thread, NULL);
+    hak_heap_set_default(heap);
+    void *p = hak_malloc(100);
+    expect_eq(hak_heap_merge_into_default(heap), 0);
+    expect(hak_heap_of(p) == NULL);
+    void *q = hak_malloc(100);
+    expect_ptr(hak_heap_of(q), heap);
+    hak_free(p);
+    hak_free(q);
+    hak_collect();
+    q = hak_malloc(100);
+    expect_ptr(hak_heap_of(q), heap);
+    hak_free(q);
+    hak_heap_set_default(NULL);
+    hak_heap_destroy(heap);
+    expect(hak_check_heap());
 }
 
 static void defaults_redirect(void **state)
@@ -449,7 +555,7 @@ static void defaults_redirect(void **state)
             hak_free(p[i]);
         }
     }
-    hak_free(mine);                     /* of the thread's own heap */
+    hak_free(mine); /* of the thread's own heap */
     mine_too = hak_realloc(mine_too, 5000);
     pthread_t thread;
     void *left;
@@ -558,8 +664,10 @@ static void wrong_options(void **state)
 {
     (void)state;
     expect(hak_heap_new(&(struct hak_heap_options){ .size = 4 }) == NULL && errno == EINVAL);
-    expect(hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .purge = 9 }) == NULL && errno == EINVAL);
-    hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .flags = HAK_HEAP_HARDENED });
+    expect(hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .purge = 9 }) == NULL
+           && errno == EINVAL);
+    hak_heap_t *heap =
+        hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .flags = HAK_HEAP_HARDENED });
     expect(hak__hardened.on ? heap != NULL : heap == NULL && errno == ENOTSUP);
     if (heap != NULL)
         hak_heap_destroy(heap);
@@ -577,12 +685,15 @@ int main(void)
         cmocka_unit_test(merged_blocks_live_on),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(visits_see_every_block),
+        cmocka_unit_test(grown_blocks_raise_the_peak),
         cmocka_unit_test(visitors_may_allocate),
         cmocka_unit_test(statistics_have_rows),
         cmocka_unit_test(a_handle_is_small),
         cmocka_unit_test(threads_share_a_heap),
         cmocka_unit_test(many_heaps_in_turn),
+        cmocka_unit_test(thousands_of_heaps),
         cmocka_unit_test(defaults_redirect),
+        cmocka_unit_test(a_default_elsewhere_is_not_merged),
         cmocka_unit_test(the_first_request_is_the_default_heaps),
         cmocka_unit_test(misuse_is_reported),
         cmocka_unit_test(wrong_options),

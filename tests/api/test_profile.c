@@ -2,6 +2,7 @@
  * whichever function, until it is freed, by any thread; blocks keep their contents, alignment and usable sizes; threads allocate
  * while a profile is switched on and off and dumps are written. */
 #include "hakmem.h"
+#include "hakmem_stats.h"
 #include "support/check.h"
 #include "support/memory.h"
 
@@ -236,12 +237,42 @@ static void switched_beside_threads(void **state)
     expect(hak_check_heap());
 }
 
+static struct hak_stats stats_now(void)
+{
+    struct hak_stats out;
+    expect_eq(hak_stats_snapshot(&out, sizeof out), 0);
+    return out;
+}
+
+/* Live bytes are the same, up to rounding, whether blocks are sampled or not. */
+static void samples_are_live(void **state)
+{
+    enum { MANY = 1000, EACH = 1024 };
+    static void *blocks[MANY];
+    (void)state;
+    expect_eq(hak_profile_start(1), 0);
+    struct hak_stats before = stats_now();
+    for (unsigned i = 0; i < MANY; i++)
+        blocks[i] = make(i % 3, EACH);
+    struct hak_stats full = stats_now();
+    expect_op(full.bytes_live - before.bytes_live, >=, MANY * EACH);
+    expect_op(full.bytes_live - before.bytes_live, <=, MANY * EACH + 65536);
+    expect_op(full.total_live - before.total_live, >=, MANY);
+    for (unsigned i = 0; i < MANY; i++)
+        hak_free(blocks[i]);
+    struct hak_stats after = stats_now();
+    expect_op(after.bytes_live, <=, before.bytes_live + 65536);
+    expect_eq(after.total_live, before.total_live);
+    hak_profile_stop();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dump_needs_a_start),
         cmocka_unit_test(every_block_at_interval_1),
         cmocka_unit_test(intervals_are_kept_apart),
+        cmocka_unit_test(samples_are_live),
         cmocka_unit_test(a_new_interval_reaches_threads_that_hit),
         cmocka_unit_test(large_samples_leave_little),
         cmocka_unit_test(a_thread_of_one_huge_block),

@@ -116,8 +116,8 @@ static bool is_harden(const char *text, uint64_t *value)
     return true;
 }
 
-/* A word, and what the names of files begin with behind a colon. */
-static bool is_profile(const char *text, uint64_t *value)
+/* A word, and what the names of files begin with, or are, behind a colon. */
+static bool is_prefixed(const char *text, const char *words, uint64_t *value)
 {
     char word[16];
     size_t length = strcspn(text, ":");
@@ -125,7 +125,7 @@ static bool is_profile(const char *text, uint64_t *value)
         return false;
     memcpy(word, text, length);
     word[length] = 0;
-    return is_word(word, "0=0 1=1 ready=2 leaks=3", value);
+    return is_word(word, words, value);
 }
 
 /* A time of up to a day, or bytes of up to 2^46; bytes have the bit 55, unless they are 0. */
@@ -161,7 +161,11 @@ static bool model_parse(const struct hak_option_row *row, const char *text, uint
     case HAK_THP: return is_word(text, "auto=0 always=1 never=2", value);
     case HAK_PRESET: return is_preset(text, value);
     case HAK_HARDEN: return is_harden(text, value);
-    case HAK_PROFILE: return is_profile(text, value);
+    case HAK_PROFILE: return is_prefixed(text, "0=0 1=1 ready=2 auto=3 leaks=4", value);
+    case HAK_MISUSE: return is_prefixed(text, "abort=0 report=1", value);
+    case HAK_FOLDER:
+        *value = *text != 0 && strcmp(text, "0") != 0;
+        return strlen(text) < HAK_BLACKBOX_FOLDER_SIZE;
     case HAK_EVERY: return is_every(text, value);
     }
     return false;

@@ -8,10 +8,10 @@
  * ends signal handlers. */
 #include "fuzz.h"
 
-#include <dlfcn.h>
 #include <link.h>
 #include <ucontext.h>
 
+#include "os/loaded.h"
 #include "trace/unwind.h"
 
 #if defined(__x86_64__) || defined(__aarch64__)
@@ -21,31 +21,25 @@ enum { RULES = 24, ENTRY_BYTES = 4 + 4 + 4 + 4 + 1 + RULES + 3, COMMON_BYTES = 2
 
 static uint8_t *module, *stack;
 static unsigned functions;
-static unsigned words[FUNCTIONS];      /* of each frame, the return address included */
+static unsigned words[FUNCTIONS]; /* of each frame, the return address included */
 static ucontext_t context;
 static struct link_map map;
 
 /* --- the loader's search -------------------------------------------------------------------------------------------------- */
 
-struct found_object {
+struct unwind_object {
     unsigned long long flags;
     void *start, *end;
     struct link_map *map;
     void *frame_header;
     unsigned long long reserved[7];
 };
-/* Instead of the C library's. */
-int find_object_here(void *address, struct found_object *found) __asm__("_dl_find_object") __attribute__((visibility("default")));
-int find_object_here(void *address, struct found_object *found)
+static int (*next)(void *, struct unwind_object *);
+static int find_object_here(void *address, struct unwind_object *found)
 {
-    static int (*next)(void *, struct found_object *);
     if ((uintptr_t)address - (uintptr_t)module < MODULE_PAGES * PAGE) {
-        *found = (struct found_object){ 0, module, module + MODULE_PAGES * PAGE, &map, module + PAGE, { 0 } };
+        *found = (struct unwind_object){ 0, module, module + MODULE_PAGES * PAGE, &map, module + PAGE, { 0 } };
         return 0;
-    }
-    if (next == NULL) {
-        void *symbol = dlsym(RTLD_NEXT, "_dl_find_object");
-        memcpy(&next, &symbol, sizeof next);
     }
     return next == NULL ? -1 : next(address, found);
 }
@@ -94,8 +88,9 @@ static void put32(uint8_t *at, ptrdiff_t value) { memcpy(at, &(int32_t){ (int32_
 
 static void lay_out_common(void)
 {
-    static const uint8_t known[] = { 0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, STORED_RETURN, 1, 0x1b, 0x0c, BASE, FIRST_OFFSET,
-                                     0x80 | STORED_RETURN, 1, 0, 0 };
+    static const uint8_t known[] = {
+        0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, STORED_RETURN, 1, 0x1b, 0x0c, BASE, FIRST_OFFSET, 0x80 | STORED_RETURN, 1, 0, 0
+    };
     put32(module + 2 * PAGE, COMMON_BYTES - 4);
     memcpy(module + 2 * PAGE + 4, known, sizeof known);
 }
@@ -141,11 +136,11 @@ static uintptr_t some_value(struct fuzz_input *in)
     uintptr_t value = fuzz_pair(in);
     switch (kind % 8) {
     case 0: return value;
-    case 1: return (uintptr_t)stack + value;                /* or beyond it */
+    case 1: return (uintptr_t)stack + value; /* or beyond it */
     case 2: return (uintptr_t)module + value;
     case 3: return inside((unsigned)value % FUNCTIONS);
     case 4: return ~value;
-    case 5: return (uintptr_t)fuzz_one + value % 64;        /* code with tables of its own */
+    case 5: return (uintptr_t)fuzz_one + value % 64; /* code with tables of its own */
     case 6: return (uintptr_t)stack - value;
     default: return value << 47 | value;
     }
@@ -231,9 +226,13 @@ static void walk_here(uintptr_t pc, bool right)
 
 void fuzz_one(struct fuzz_input *in)
 {
+    if (hak__loaded_search != find_object_here) {
+        next = hak__loaded_search;
+        hak__loaded_search = find_object_here;
+    }
     module = among_closed_pages(MODULE_PAGES);
     stack = among_closed_pages(STACK_PAGES);
-    map.l_name = (char *)(uintptr_t)"/fuzzed.so";
+    map.l_name = (char *)(uintptr_t) "/fuzzed.so";
     lay_out(in);
     unsigned room = fuzz_byte(in) % (FRAMES + 1);
     walk_signal(room, true);
@@ -242,7 +241,7 @@ void fuzz_one(struct fuzz_input *in)
         return;
     while (fuzz_more(in))
         change(in);
-    for (unsigned twice = 0; twice < 2; twice++) {   /* some rules are remembered */
+    for (unsigned twice = 0; twice < 2; twice++) { /* some rules are remembered */
         walk_signal(room, false);
         walk_here(inside(0), false);
     }

@@ -1,6 +1,7 @@
 /* Warm calls of a heap of one's own, for valgrind to count: `heap_path KIND THREADS COUNT SIZE`, KIND is "malloc" (malloc and
- * free), "heap" (hak_heap_malloc and free), "default" (malloc and free with a default heap), "requests" (a heap that is made, gets
- * 1,000 blocks of 16 to 1040 bytes, and ends; COUNT times) or "blocks" (the same blocks by malloc, freed one by one). */
+ * free), "heap" (hak_heap_malloc and free), "turnsN" (the same with N heaps by turns), "default" (malloc and free with a default
+ * heap), "requests" (a heap that is made, gets 1,000 blocks of 16 to 1040 bytes, and ends; COUNT times) or "blocks" (the same blocks
+ * by malloc, freed one by one). */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 #include "hakmem.h"
 
-enum { WARM = 1000, BLOCKS = 1000, THREADS_MAX = 16 };
+enum { WARM = 1000, BLOCKS = 1000, THREADS_MAX = 16, HEAPS_MAX = 4096 };
 
 static const char *kind;
 static hak_heap_t *heap;
@@ -19,6 +20,16 @@ static void pairs(unsigned long rounds)
 {
     for (unsigned long i = 0; i < rounds; i++)
         free(heap != NULL ? hak_heap_malloc(heap, size) : malloc(size));
+}
+
+/* Each heap is warm once it has had its turns. */
+static void turns(unsigned long rounds, unsigned long heaps)
+{
+    static hak_heap_t *all[HEAPS_MAX];
+    for (unsigned long h = 0; h < heaps; h++)
+        all[h] = hak_heap_new(NULL);
+    for (unsigned long i = 0; i < rounds + 4 * heaps; i++)
+        free(hak_heap_malloc(all[i % heaps], size));
 }
 
 static void requests(unsigned long rounds)
@@ -40,6 +51,8 @@ static void *run(void *argument)
 {
     if (strcmp(kind, "requests") == 0 || strcmp(kind, "blocks") == 0)
         requests(count);
+    else if (strncmp(kind, "turns", 5) == 0)
+        turns(count, strtoul(kind + 5, NULL, 10) % HEAPS_MAX);
     else
         pairs(WARM + count);
     return argument;

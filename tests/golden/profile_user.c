@@ -67,7 +67,7 @@ static void threads(const char *path)
 static void *dump_often(void *path)
 {
     for (int i = 0; i < 200; i++)
-        hak_profile_dump(path);
+        check(hak_profile_dump(path) == 0, "a dump beside those of children");
     return NULL;
 }
 

@@ -18,6 +18,8 @@ ROUNDS = 20000
 LOOP = 12          # instructions of the loop around the two calls, by which the limits are meant
 ALONE = 1.3        # hak_heap_malloc and free, in terms of malloc and free
 TOGETHER = 1.5     # the same on four threads
+DEFAULT = 1.01     # malloc and free with a default heap
+TURNS = 2.5        # the same with a thousand heaps by turns
 
 
 class HeapPath(unittest.TestCase):
@@ -51,6 +53,18 @@ class HeapPath(unittest.TestCase):
         plain, heap = self.pair("malloc"), self.pair("heap")
         print(f"malloc and free: {plain:.1f} instructions; hak_heap_malloc and free: {heap:.1f} = {heap / plain:.3f} x")
         self.assertLessEqual(heap, ALONE * plain)
+
+    def test_default_heap(self):
+        plain, heap = self.pair("malloc"), self.pair("default")
+        print(f"malloc and free with a default heap: {heap:.1f} instructions = {heap / plain:.3f} x")
+        self.assertLessEqual(heap, DEFAULT * plain)
+
+    def test_heaps_by_turns(self):
+        plain = self.pair("malloc")
+        for heaps in (2, 9, 1000):
+            heap = self.pair(f"turns{heaps}")
+            print(f"{heaps} heaps by turns: {heap:.1f} instructions = {heap / plain:.3f} x")
+            self.assertLessEqual(heap, TURNS * plain)
 
     def test_several_threads(self):
         plain, heap = self.pair("malloc", 4), self.pair("heap", 4)

@@ -279,31 +279,6 @@ class Dumps(Built):
         self.assertEqual(json.loads(path.read_text())["interval"], 1 << 20)
 
 
-class Probes(Built):
-    def test_commands_of_the_page(self):
-        """docs/profiling.md's, on a program that asks for at most 300 MB in a second (a busy machine's may be longer), all in blocks of 3000 bytes."""
-        tracer = shutil.which("bpftrace")
-        if tracer is None or os.getuid() != 0:
-            self.skipTest("needs bpftrace, and root")
-        page = (HERE.parent.parent / "docs" / "profiling.md").read_text()
-        programs = re.findall(r"^bpftrace -p PID -e '(.*?)'$", page, re.M | re.S)
-        self.assertEqual(len(programs), 3)
-        said = []
-        for program in programs:
-            with subprocess.Popen([self.path / "user", "steadily"], cwd=self.path,
-                                  env=environment(profile="1:x", profile_interval=10000)) as running:
-                done = subprocess.run([tracer, "-p", str(running.pid), "-e", program + " interval:s:3 { exit(); }"],
-                                      check=False, capture_output=True, text=True, timeout=100)
-                running.kill()
-            if "@" not in done.stdout:
-                self.skipTest(f"bpftrace does not work here: {done.stderr}")
-            said.append(done.stdout)
-        self.assertLess(0.02 * 3e8, max(int(number) for number in re.findall(r"@bytes: (\d+)", said[0])))
-        self.assertGreater(4 * 3e8, max(int(number) for number in re.findall(r"@bytes: (\d+)", said[0])))
-        self.assertEqual(re.findall(r"^\[\S+, \S+\)", said[1], re.M), ["[2K, 4K)"])
-        self.assertIn("@microseconds:", said[2])
-
-
 class Faults(Built):
     def test_start_and_stop_again_and_again(self):
         self.run_user("switch")
@@ -316,7 +291,15 @@ class Faults(Built):
     def test_forks_beside_a_dump(self):
         self.run_user("forks", "parent.json", "child.json", profile="1:x", profile_interval=2000)
         self.assertNotEqual(self.dump("parent.json")["pid"], self.dump("child.json")["pid"])
+        self.run_user("forks", "both.json", "both.json", profile="1:x", profile_interval=2000)
+        self.assertGreater(self.dump("both.json")["samples"], 100)
         self.assertEqual(list(self.path.glob("*.part")), [])
+
+    def test_a_long_name(self):
+        """None is cut short: that would be another file."""
+        for length, code in ((200, "0"), (1000, "36")):
+            name = "./" * (length // 2) + "long.json"
+            self.assertEqual(self.run_user("dump", name, profile="1:x").stdout.strip(), code)
 
     def test_signals(self):
         self.run_user("signals", profile="1:x", profile_interval=5000)

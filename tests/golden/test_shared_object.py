@@ -67,7 +67,7 @@ class SharedObject(unittest.TestCase):
 
     def test_exports_nothing_else(self):
         undefined = output("nm", "-D", "--undefined-only", pathlib.Path(LIBRARY).with_name("libhakmem-region.so")).split()
-        own = {name for name in self.names if re.fullmatch(r"hak_[a-z0-9]\w*", name)}
+        own = {name for name in self.names if re.fullmatch(r"hak_[a-z0-9]\w*|hakmem_allocator_version", name)}
         own |= {name.split("@")[0] for name in undefined if name.startswith("hak__")}
         self.assertTrue(own)
         self.assertEqual(self.names - own - set(LIBC_NAMES + OPERATORS + INTERPOSED), set())
@@ -106,6 +106,15 @@ class SharedObject(unittest.TestCase):
     def test_needs_only_libc(self):
         needed = re.findall(r"\(NEEDED\).*\[(.*)\]", self.dynamic)
         self.assertEqual([n for n in needed if not re.match(r"lib(c|pthread|dl)\.so|ld-linux", n)], [])
+
+    def test_needs_no_newer_glibc(self):
+        """What the library refers to, weakly or not, exists in glibc 2.28 (docs/decisions/0105)."""
+        for path in pathlib.Path(LIBRARY).parent.glob("libhakmem*.so"):
+            with self.subTest(path.name):
+                needs = re.split(r"^Version needs section", output("readelf", "-VW", path), flags=re.M)[1]
+                versions = {tuple(map(int, each.split("."))) for each in re.findall(r"Name: GLIBC_([0-9.]+)", needs)}
+                self.assertTrue(versions)
+                self.assertLessEqual(max(versions), (2, 28))
 
     def test_soname(self):
         self.assertEqual(re.findall(r"\(SONAME\).*\[(.*)\]", self.dynamic), ["libhakmem.so.0"])

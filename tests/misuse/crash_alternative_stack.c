@@ -20,9 +20,9 @@ static int use_up(int n)
 
 int main(void)
 {
-    enum { MINIMUM = 51 };   /* AT_MINSIGSTKSZ: not every C library's sysconf knows how much the kernel saves there */
-    size_t least = sysconf(_SC_MINSIGSTKSZ), saved = getauxval(MINIMUM);
-    stack_t other = { .ss_size = (least > saved ? least : saved) + 2048 };
+    enum { MINIMUM = 51, LEAST = 249 };   /* AT_MINSIGSTKSZ, _SC_MINSIGSTKSZ: not every C library knows how much the kernel saves there */
+    long least = sysconf(LEAST), saved = (long)getauxval(MINIMUM);
+    stack_t other = { .ss_size = (size_t)(least > saved ? least : saved) + 2048 };
     other.ss_sp = malloc(other.ss_size);
     sigaltstack(&other, NULL);
     return use_up(depth);

@@ -1,6 +1,9 @@
 /* The very first call that the program makes of the allocator, from its preinit array, before the library's constructor
  * has run: each function of the family, with arguments that succeed, that fail and that are misuse. Fully static, nothing
  * at all has been allocated before it. After it, everything works. */
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "cases.h"
 #include "churn.h"
 #include "family.h"
@@ -86,10 +89,8 @@ enum { CALLS = sizeof calls / sizeof *calls };
 
 static bool has_called;
 
-/* glibc gives preinit functions main's arguments. */
-static void preinit(int argc, char **argv, char **environment)
+static void call_before_main(int argc, char **argv)
 {
-    (void)environment;
     for (unsigned i = 0; argc == 2 && i < CALLS; i++)
         if (strcmp(calls[i].name, argv[1]) == 0) {
             errno = 0;
@@ -98,7 +99,27 @@ static void preinit(int argc, char **argv, char **environment)
             has_called = true;
         }
 }
+
+#if defined(__GLIBC__)
+/* glibc gives preinit functions main's arguments. */
+static void preinit(int argc, char **argv, char **environment)
+{
+    (void)environment;
+    call_before_main(argc, argv);
+}
 __attribute__((section(".preinit_array"), used)) static void (*const preinit_entry)(int, char **, char **) = preinit;
+#else
+/* musl has no preinit functions. This one comes before the archive's constructor, and gets no arguments. */
+__attribute__((constructor(100))) static void first_constructor(void)
+{
+    static char line[4096];
+    int file = open("/proc/self/cmdline", O_RDONLY);
+    ssize_t length = read(file, line, sizeof line - 1), first = (ssize_t)strlen(line) + 1;
+    char *arguments[] = { line, line + first };
+    close(file);
+    call_before_main(length > first ? 2 : 1, arguments);
+}
+#endif
 
 int main(int argc, char **argv)
 {

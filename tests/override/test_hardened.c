@@ -193,6 +193,44 @@ static bool zero_size(void)
     return nowhere;
 }
 
+/* Whatever the list: hak_heap_of knows the blocks of a user heap, and a visit sees those in use. */
+static void *in_use[MANY];
+static unsigned count_in_use, seen;
+
+static int see(void *block, size_t size, void *argument)
+{
+    (void)size, (void)argument;
+    unsigned i = 0;
+    while (i < count_in_use && in_use[i] != block)
+        i++;
+    expect(i < count_in_use);
+    seen++;
+    return 0;
+}
+
+static void user_heaps(void)
+{
+    static const size_t sizes[] = { 1, 16, 100, 1000, 5000, 30000, 57344, 100000, 200000, 700000, 1000000, 3 << 20 };
+    enum { SIZES = sizeof sizes / sizeof *sizes, EACH = 6 };
+    hak_heap_t *heap = hak_heap_new(NULL);
+    for (unsigned i = 0; i < SIZES * EACH; i++) {
+        in_use[i] = hak_heap_malloc(heap, sizes[i / EACH]);
+        memset(in_use[i], i % 3 == 0 ? 0 : 0x5a, sizes[i / EACH]);
+        expect(hak_heap_of(in_use[i]) == heap);
+    }
+    for (unsigned i = 0; i < SIZES * EACH; i++) {
+        void *p = in_use[i];
+        if (i % 2 == 0)
+            in_use[count_in_use++] = p;
+        else
+            hak_heap_free(heap, p);
+        expect(hak_heap_of(p) == (i % 2 == 0 ? heap : NULL));
+    }
+    expect(hak_heap_visit(heap, see, NULL) == 0);
+    expect(seen == count_in_use);
+    hak_heap_destroy(heap);
+}
+
 static const struct effect {
     const char *name;
     bool (*holds)(void);
@@ -234,6 +272,7 @@ static unsigned ask(const char *harden, const char *quarantine)
 static int print_effects(void)
 {
     unsigned bits = 0;
+    user_heaps();
     for (unsigned i = 0; i < EFFECTS; i++)
         bits |= (unsigned)effects[i].holds() << i;
     printf("%u\n", bits);

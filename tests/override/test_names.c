@@ -26,7 +26,7 @@ void *__libc_pvalloc(size_t n);
 
 static const struct {
     const char *name;
-    void *libc, *own;
+    void *volatile libc, *volatile own; /* a compiler may take it that no two names have one address */
 } names[] = {
     SAME(malloc, hak_malloc),
     SAME(calloc, hak_calloc),

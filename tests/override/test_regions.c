@@ -42,7 +42,7 @@ static void names_of_the_c_library(void)
 
 static int status_of(pid_t child)
 {
-    int status;
+    int status = -1;
     expect(child > 0 && waitpid(child, &status, 0) == child);
     return status;
 }

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <malloc.h>
@@ -565,6 +566,33 @@ static void memory_goes_back_meanwhile(void)
     expect(resident_bytes() + 30 * MIB <= before);
 }
 
+/* Calls no function of the library's. */
+static size_t resident_quietly(void)
+{
+    char text[100] = "", *end;
+    int file = open("/proc/self/statm", O_RDONLY);
+    expect(file >= 0 && read(file, text, sizeof text - 1) > 0 && close(file) == 0);
+    strtoul(text, &end, 10);
+    return strtoul(end, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Nothing was to be done while the program had one thread, and the second one makes only its first request. */
+static void memory_goes_back_beside_a_later_thread_that_sleeps(void)
+{
+    enum { BLOCKS = 15 };
+    void *blocks[BLOCKS];
+    pthread_mutex_lock(&leave);
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = memset(malloc(4 * MIB), 1, 4 * MIB);
+    size_t before = resident_quietly();
+    for (int i = 0; i < BLOCKS; i++)
+        free(blocks[i]);
+    expect(pthread_create(&companion, NULL, accompany, NULL) == 0);
+    for (unsigned waited = 0; waited < PATIENCE_MS && resident_quietly() + 50 * MIB > before; waited += STEP_MS)
+        rest(STEP_MS);
+    expect(resident_quietly() + 50 * MIB <= before);
+}
+
 static bool has_come_to_rest(void) { return our_task() == 0; }
 
 static void ends_for_want_of_work_and_comes_back(void)
@@ -589,6 +617,7 @@ static const struct test_case cases[] = {
     CASE(malloc_inside_a_wrapper_of_pthread_create),
     CASE(children_in_the_parents_memory),
     CASE(memory_goes_back_meanwhile),
+    CASE(memory_goes_back_beside_a_later_thread_that_sleeps),
     CASE(ends_for_want_of_work_and_comes_back),
 };
 

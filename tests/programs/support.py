@@ -202,8 +202,11 @@ def main(test):
     options = parser.parse_intermixed_args()
     try:
         shared_object = options.shared_object.resolve(strict=True)
-        with tempfile.TemporaryDirectory(prefix="hakmem-", ignore_cleanup_errors=True) as directory:
-            test(Setup(shared_object, options.arguments, options.peer, pathlib.Path(directory)))
+        directory = pathlib.Path(tempfile.mkdtemp(prefix="hakmem-"))
+        try:
+            test(Setup(shared_object, options.arguments, options.peer, directory))
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)   # a process that was killed may still write
     except Skip as skip:
         print(f"SKIPPED: {skip}")
         sys.exit(SKIPPED)

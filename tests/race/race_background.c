@@ -15,6 +15,7 @@
 
 #include "arena/returned.h"
 #include "upkeep/idle.h"
+#include "upkeep/nearness.h"
 #include "upkeep/step.h"
 
 enum { ACTORS = 2 };
@@ -129,6 +130,8 @@ static void act(void (*what)(void))
 }
 
 void hak__fork_watch(void) { }
+_Atomic uint64_t hak__near_next_ms = UINT64_MAX; /* no limit is near */
+void hak__near_poll_slow(struct hak_heap *heap, uint64_t now_ms) { (void)heap, (void)now_ms; }
 
 static void nothing(void) { }
 

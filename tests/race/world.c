@@ -216,6 +216,8 @@ bool hak__quarantine_flush(struct hak_heap *heap, const char *function)
 
 /* --- reports ------------------------------------------------------------------------------------------------------------- */
 
+void (*hak__misuse_survive)(const struct hak_mistake *mistake, const char *line);   /* misuse ends the program */
+
 __attribute__((weak)) void world_double_free(void) {}
 
 void hak__misuse_double_free(const char *function, const void *p, size_t size)
@@ -244,6 +246,9 @@ bool world_is_not_free(const struct hak_span *span, const void *block) { return 
 
 /* No profile is on, and nothing is sampled. */
 __attribute__((weak)) struct hak_profile hak__profile;
+#if HAK_HAS_PROBES
+__attribute__((weak)) volatile uint16_t hak__profile_tracers;
+#endif
 __attribute__((weak)) struct hak_sample hak__sample;
 __attribute__((weak)) void hak__profile_forget(const void *block) { (void)block; }
 __attribute__((weak)) void hak__samples_end(struct hak_samples *s, bool close, const char *f) { (void)s, (void)close, (void)f; }

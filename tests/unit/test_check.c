@@ -200,6 +200,23 @@ FRESH_TEST(waits_for_interrupted_threads)
     hak_free(huge);
 }
 
+/* As one that a handler has interrupted for good: the check waits for it, but not at each of its slabs. */
+FRESH_TEST(a_heap_locked_for_good)
+{
+    enum { SLABS = 400 };
+    (void)argument;
+    struct hak_heap *heap = fill();
+    for (unsigned i = 0; i < SLABS; i++)
+        expect(hak_malloc(40000) != NULL);
+    uint64_t began = hak__os->now_ms();
+    hak_store(&heap->lock, (hak__lock_me() + 1000) << 1, HAK_RELAXED);
+    expect(hak_check_heap());
+    hak_store(&heap->lock, hak__lock_me() << 1, HAK_RELAXED);
+    expect(hak_check_heap());
+    hak_store(&heap->lock, HAK_LOCK_FREE, HAK_RELAXED);
+    expect_op(hak__os->now_ms() - began, <, 5000);
+}
+
 FRESH_TEST(option_ends_the_program)
 {
     char said[SAID_SIZE];
@@ -219,6 +236,7 @@ int main(void)
         cmocka_unit_test(damaged_lists),
         cmocka_unit_test(passes_beside_other_threads),
         cmocka_unit_test(waits_for_interrupted_threads),
+        cmocka_unit_test(a_heap_locked_for_good),
         cmocka_unit_test(option_ends_the_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

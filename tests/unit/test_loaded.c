@@ -30,9 +30,9 @@ static void found_for_an_object(void **state)
 {
     (void)state;
     void *open_file = dlsym(RTLD_DEFAULT, "fopen");
-    expect(hak__loaded_for((const void *)(uintptr_t)found_for_an_object, "fopen") == open_file);   /* its library's */
-    expect(hak__loaded_for(open_file, "fopen") == open_file);                                      /* its own */
-    expect(hak__loaded_for(&open_file, "fopen") == open_file);                                     /* anybody's */
+    expect(hak__loaded_for((const void *)(uintptr_t)found_for_an_object, "fopen") == open_file); /* its library's */
+    expect(hak__loaded_for(open_file, "fopen") == open_file); /* its own */
+    expect(hak__loaded_for(&open_file, "fopen") == open_file); /* anybody's */
     expect(hak__loaded_for(NULL, "fopen") == open_file);
 }
 
@@ -40,12 +40,12 @@ static void order(void **state)
 {
     (void)state;
     const void *here = (const void *)(uintptr_t)order, *library = dlsym(RTLD_DEFAULT, "labs");
-    int local = 0;   /* labs: sanitizers put nothing before it */
+    int local = 0; /* labs: sanitizers put nothing before it */
     expect(hak__loaded_before(here, library));
     expect(!hak__loaded_before(library, here));
     expect(hak__loaded_before(library, library));
     expect(hak__loaded_before(here, &local));
-    expect(!hak__loaded_before(&local, &local));   /* in none */
+    expect(!hak__loaded_before(&local, &local)); /* in none */
 }
 
 static void missing(void **state)
@@ -58,13 +58,12 @@ static void missing(void **state)
     }
 }
 
-/* Without a lock: a function's module, with its name and its tables; none of memory. */
+/* Without a lock: a function's module, with its name and its tables; none of the stack. (Mapped memory may fill a hole in a module.) */
 static void modules_by_address(void **state)
 {
     static int data;
     struct hak_module program, library, none = { .name = "as before" };
     uintptr_t libc_at = (uintptr_t)dlsym(RTLD_DEFAULT, "labs"), main_at = (uintptr_t)modules_by_address;
-    void *memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     (void)state;
     hak__loaded_begin();
     expect(hak__loaded_at(main_at, &program) && hak__loaded_at(libc_at, &library));
@@ -72,8 +71,23 @@ static void modules_by_address(void **state)
     expect(library.start <= libc_at && libc_at < library.end && strstr(library.name, "/lib") != NULL);
     expect((uintptr_t)program.tables - program.start < program.end - program.start);
     expect(hak__loaded_at((uintptr_t)&data, &library) && library.start == program.start);
-    expect(!hak__loaded_at((uintptr_t)memory, &none) && strcmp(none.name, "as before") == 0);
-    munmap(memory, 4096);
+    expect(!hak__loaded_at((uintptr_t)&none, &none) && strcmp(none.name, "as before") == 0);
+}
+
+/* On a C library without the search the same holds for what was there at the start; a name is found behind the asking module alone. */
+static void without_the_search(void **state)
+{
+    struct hak_module program, library;
+    int (*search)(void *, struct unwind_object *) = hak__loaded_search;
+    uintptr_t libc_at = (uintptr_t)dlsym(RTLD_DEFAULT, "labs"), main_at = (uintptr_t)without_the_search;
+    (void)state;
+    hak__loaded_search = NULL;
+    hak__loaded_know();
+    expect(hak__loaded_at(main_at, &program) && hak__loaded_at(libc_at, &library) && library.start != program.start);
+    expect(hak__loaded_after((void *)main_at, "labs") == (void *)libc_at);
+    expect(hak__loaded_after((void *)main_at, "no_such_function") == NULL);
+    expect(hak__loaded_after((void *)libc_at, "labs") == NULL && hak__loaded_after(&search, "labs") == NULL);
+    hak__loaded_search = search;
 }
 
 int main(void)
@@ -81,6 +95,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(found_as_by_dlsym), cmocka_unit_test(found_for_an_object), cmocka_unit_test(missing),
         cmocka_unit_test(order), cmocka_unit_test(modules_by_address),
+        cmocka_unit_test(without_the_search),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

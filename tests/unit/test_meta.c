@@ -3,6 +3,7 @@
 #include "arena/meta.h"
 
 #include "arena/runs.h"
+#include "arena/window.h"
 #include "base/bits.h"
 #include "support/fake_os.h"
 
@@ -22,10 +23,15 @@ FRESH_TEST(metadata_windows_lie_apart)
     for (int w = 0; w < HAK_META_WINDOWS; w++) {
         uintptr_t end = w + 1 < HAK_META_WINDOWS ? hak__meta_start((enum hak_meta_window)(w + 1)) : hak__window.base;
         uintptr_t start = hak__meta_start((enum hak_meta_window)w);
-        expect_op(start + hak__meta_mapped((enum hak_meta_window)w) + HAK_SUPER_SIZE, <=, end);
+        uintptr_t stop = start + hak__meta_mapped((enum hak_meta_window)w),
+                  heap = hak__meta_start(HAK_META_HEAPS) + HAK_HEAP_STRIDE;
         expect(w == HAK_META_HEAPS ? is_mapped((void *)(start + HAK_HEAP_STRIDE)) : hak__meta_mapped((enum hak_meta_window)w) != 0);
-        expect(!is_mapped((void *)(end - 1)));
+        expect(w == HAK_META_POOL ? stop + HAK_HEAP_STRIDE == heap : stop + HAK_SUPER_SIZE <= end);
+        expect(!is_mapped((void *)stop) && (w == HAK_META_POOL || !is_mapped((void *)(end - 1))));
     }
+    expect_eq((hak__meta_start(HAK_META_POOL) ^ hak__meta_start(HAK_META_HEAPS)) / HAK_SUPER_SIZE, 0);
+    if (hak__window_supers() == HAK_WINDOW_SUPERS)
+        expect_eq((hak__meta_start(HAK_META_SUPERS) ^ hak__window.base) >> 30, 0);
 }
 
 /* A step of growth that the system refuses is tried again as small as possible. */
@@ -54,10 +60,10 @@ FRESH_TEST(metadata_pool)
     expect_eq(hak__arena_init(), 0);
     for (size_t i = 0; i < 300; i++) {
         char *p = hak__meta_alloc(i * 7 + 1);
-        expect((uintptr_t)p % 64 == 0 && p > last);
+        expect((uintptr_t)p % 64 == 0 && (last == NULL || p < last));
         expect(is_zero(p, i * 7 + 1));
         memset(p, 1, i * 7 + 1);
-        last = p + i * 7;
+        last = p;
     }
     fake.limit = fake.mapped;
     while (hak__meta_alloc(1000) != NULL)

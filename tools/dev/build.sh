@@ -6,7 +6,7 @@ cmd_build() {
   check_preset "$preset"
   case $preset in
     release) ensure build ;;
-    aarch64 | musl) ensure build test "$preset" ;;
+    aarch64 | musl | riscv64) ensure build test "$preset" ;;
     *) ensure build test ;;
   esac
   build_preset "$preset"

@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # What every command of ./dev uses: words for a person, logs, installing what is missing, builds.
 PRESETS="release debug asan tsan"
-EXTRA_PRESETS="aarch64 musl"   # only by name
+EXTRA_PRESETS="aarch64 musl riscv64"   # only by name
 JOBS=$(nproc 2>/dev/null || echo 2)
 LOGS=out/log
 DEV_COMPILER=${DEV_COMPILER:-}   # gcc-13 or clang-17, and g++-13 or clang++-17 with it, in place of the presets' compilers
@@ -57,9 +57,10 @@ build_preset() {
   if [ "$(cat "out/$1/dev-compiler" 2>/dev/null)" != "$DEV_COMPILER" ]; then
     rm -rf "out/$1"
   fi
-  if [ "$1" = musl ]; then
-    quietly cross python3 -B tools/cross.py --tests x86_64-linux-musl || return 1
-  fi
+  case $1 in
+    musl) quietly cross python3 -B tools/cross.py --tests x86_64-linux-musl || return 1 ;;
+    riscv64) quietly cross python3 -B tools/cross.py --tests riscv64-linux-gnu.2.36 || return 1 ;;
+  esac
   if [ ! -f "out/$1/build.ninja" ] || [ -n "$(find CMakePresets.json -newer "out/$1/build.ninja")" ]; then
     # Without this file there may be the cache of another generator, which cmake refuses.
     [ -f "out/$1/build.ninja" ] || rm -rf "out/$1/CMakeCache.txt" "out/$1/CMakeFiles"

@@ -71,7 +71,9 @@ test_preset() {
   fi
   report=$root/$LOGS/test-$preset.xml
   rm -f "$report"
-  [ "$preset" != aarch64 ] || set -- -E "$NOT_UNDER_QEMU" "$@"
+  case $preset in
+    aarch64 | riscv64) set -- -E "$NOT_UNDER_QEMU" "$@" ;;
+  esac
   ctest --test-dir "out/$preset" --output-on-failure -j "$TEST_JOBS" --output-junit "$report" "$@" </dev/null || true
   if [ ! -f "$report" ]; then
     say "$preset: ctest left no report"
@@ -91,6 +93,14 @@ test_preset() {
   skipped=$((skipped + unrun))
 }
 
+# test_system NAME PRESET [CTEST OPTION...]: the same for docs/compatibility.md, unless only a part of the list is asked for.
+test_system() {
+  system=$1
+  shift
+  test_preset "$@"
+  [ -n "$some" ] || python3 -B tools/systems.py note "$system" "$report"
+}
+
 # test_mutants [ARGUMENT...]: changes the lab's code in small ways and runs the tests of what was changed.
 test_mutants() {
   ensure build test
@@ -107,6 +117,15 @@ cmd_test() {
   if wants_help "$@"; then
     usage
     return 0
+  fi
+  if [ "${1:-}" = root ]; then
+    shift
+    ensure build package_test
+    case $1 in
+      bullseye) build_preset release hakmem && build_preset release hakmem_region || exit 1 ;;
+      *) build_preset release && build_preset debug check_programs || exit 1 ;;
+    esac
+    exec python3 -B tools/systems.py root "$@"
   fi
   chosen=
   while [ $# -gt 0 ]; do
@@ -128,19 +147,24 @@ cmd_test() {
   ensure build test
   ensure programs lint || say "some tests will be skipped"
   mkdir -p "$LOGS"
-  passed=0 failed=0 skipped=0
+  passed=0 failed=0 skipped=0 some=$*
   for one in ${chosen:-$PRESETS lab}; do
     case $one in
       lab) test_lab "$@" ;;
       aarch64)
         ensure aarch64
-        HAK_TEST_EMULATED=1 test_preset aarch64 "$@"
-        HAK_TEST_EMULATED=1 QEMU_PAGESIZE=16384 test_preset aarch64 -L 'unit|api'
-        HAK_TEST_EMULATED=1 QEMU_PAGESIZE=65536 NOT_UNDER_QEMU="$NOT_UNDER_QEMU|$NOT_AT_64K" test_preset aarch64 -L 'unit|api'
+        export HAK_TEST_EMULATED=1
+        test_system "64-bit Arm, 4 KiB" aarch64 "$@"
+        QEMU_PAGESIZE=16384 test_system "64-bit Arm, 16 KiB" aarch64 -L 'unit|api' "$@"
+        QEMU_PAGESIZE=65536 NOT_UNDER_QEMU="$NOT_UNDER_QEMU|$NOT_AT_64K" test_system "64-bit Arm, 64 KiB" aarch64 -L 'unit|api' "$@"
+        ;;
+      riscv64)
+        ensure riscv64
+        HAK_TEST_EMULATED=1 test_system "RISC-V" riscv64 "$@"
         ;;
       musl)
         ensure musl
-        test_preset musl "$@"
+        test_system "musl" musl "$@"
         ;;
       *) test_preset "$one" "$@" ;;
     esac

@@ -19,7 +19,7 @@ from typing import Any
 
 from hakmem import layout
 
-__all__ = ["Allocated", "NotActive", "active", "collect", "path", "stats", "track", "version"]
+__all__ = ["Allocated", "NotActive", "active", "collect", "labels", "path", "stats", "track", "version"]
 BUNDLED = Path(__file__).resolve().parent / "libhakmem.so"
 
 
@@ -38,6 +38,10 @@ def _library() -> ctypes.CDLL:
         process.hak_stats_snapshot.argtypes = process.hak_stats_ledger.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         process.hak_collect.restype = ctypes.c_size_t
         process.hak_version.restype = ctypes.c_char_p
+        process.hak_label_set.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+        for each in (process.hak_label_set, process.hak_label_switch, process.hak_label_get):
+            each.restype = ctypes.c_void_p
+        process.hak_label_switch.argtypes = [ctypes.c_void_p]
     except AttributeError:
         raise NotActive from None
     return process
@@ -160,3 +164,25 @@ def track() -> Iterator[Allocated]:
         yield report
     finally:
         _fill(report, before, stats())
+
+
+@contextlib.contextmanager
+def labels(**values: str | None) -> Iterator[None]:
+    """A context manager: what this thread allocates in the block of code has these labels in heap profiles, None being
+    no label, beside those that it has already. In a process without HAKMEM it does nothing.
+
+    with hakmem.labels(tenant=tenant, query="search"):
+        rows = search()
+
+    The labels are the thread's: a coroutine that awaits in the block lends them to what runs meanwhile."""
+    library = _library() if active() else None
+    if library is None:
+        yield
+        return
+    former = library.hak_label_get()
+    try:
+        for key, value in values.items():
+            library.hak_label_set(key.encode(), None if value is None else value.encode())
+        yield
+    finally:
+        library.hak_label_switch(former)

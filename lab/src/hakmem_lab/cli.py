@@ -26,14 +26,19 @@ COMMANDS = {
     "stats": "Show a snapshot of the figures: a file that HAKMEM_STATS=json:FILE wrote, a running process, or a core "
     "dump.",
     "block": "Describe an address: a live or a free block, its size, its heap and its neighbours.",
+    "waste": "Say what of a process's memory could be saved: copies, zeros, unused ends, rounding, sparse spans.",
+    "cold": "Say what of a process's live memory nobody has read or written for some time.",
+    "why": "Say in one paragraph why a process's memory is as large as it is, with evidence and the next command.",
     "watch": "Watch a running process: moved blocks per class, hit rates, resident memory over time.",
     "profile": "Profile the heap of a program or of a running process, or show an earlier profile.",
     "leaks": "Run a program and report at its end the lost blocks: in use, but with no pointer to them.",
+    "postmortem": "Say what held the memory of a process that is gone, from the black box that it kept in a folder.",
     "serve": "Serve a running process's figures to Prometheus, as OpenMetrics over HTTP.",
     "doctor": "Check whether HAKMEM works here, and with which settings: one finding per line.",
     "ab": "Compare two configurations of one program and decide.",
     "sweep": "Measure an option over a list of values, or two over all pairs, and name the knee.",
     "compare": "Run one program under every allocator found on the machine, in interleaved rounds.",
+    "worth": "Say what any allocator could gain for a program at most, in time and in memory.",
     "tune": "Search for settings that improve a program, and decide.",
     "history": "Draw results over commits, and mark the commits that changed them.",
     "report": "Make one HTML page of a set of results: verdicts first, then charts and sortable tables.",
@@ -175,6 +180,6 @@ def carry_out() -> int:
         extra = extras.of(error.name)
         if extra is None:
             raise
-        complain(f"this needs {error.name}, which is not installed", f"pip install 'hakmem[{extra}]' installs it.")
+        complain(f"this needs {error.name}, which is not installed", f"pip install 'hakmem-lab[{extra}]' installs it.")
         return errors.ERROR
     return 0

@@ -28,6 +28,13 @@ pub struct hak_option_info {
     pub most: u64,
 }
 
+/// A thread's labels; programs have pointers to them only.
+#[repr(C)]
+#[derive(Debug)]
+pub struct hak_labels_t {
+    _inside: [u8; 0],
+}
+
 extern "C" {
     pub fn hak_malloc(n: usize) -> *mut c_void;
     pub fn hak_calloc(count: usize, size: usize) -> *mut c_void;
@@ -50,6 +57,9 @@ extern "C" {
     pub fn hak_option_origin(name: *const c_char) -> *const c_char;
     pub fn hak_option_next(cursor: *mut usize, info: *mut hak_option_info) -> c_int;
     pub fn hak_version() -> *const c_char;
+    pub fn hak_label_set(key: *const c_char, value: *const c_char) -> *const hak_labels_t;
+    pub fn hak_label_switch(labels: *const hak_labels_t) -> *const hak_labels_t;
+    pub fn hak_label_get() -> *const hak_labels_t;
     pub fn hak_heap_new(options: *const hak_heap_options) -> *mut hak_heap_t;
     #[cfg(feature = "region")]
     pub fn hak_heap_attach(region: *mut c_void, size: usize) -> *mut hak_heap_t;

@@ -96,7 +96,7 @@ pub struct hak_stats {
     pub system_failed: u64,
     pub calls_malloc: u64,
     pub calls_free: u64,
-    /// in the program's hands, in whole blocks, without huge ones
+    /// in the program's hands, in whole blocks, sampled ones included, without huge ones
     pub bytes_live: u64,
     /// in bins and outboxes
     pub bytes_cached: u64,
@@ -233,7 +233,16 @@ pub struct hak_stats {
     pub returns_cost: u64,
     /// nanoseconds that the faults on regretted memory have taken, as estimated
     pub returns_regret: u64,
-    pub reserved: [u64; 24],
+    /// a pointer or heap that is none
+    pub misuse_invalid: u64,
+    pub misuse_double_frees: u64,
+    /// sized frees with a wrong size
+    pub misuse_sizes: u64,
+    /// blocks written past their end or after their free
+    pub misuse_written: u64,
+    /// reports, one per place in the program
+    pub misuse_reported: u64,
+    pub reserved: [u64; 19],
     pub classes: [hak_stats_class; HAK_STATS_CLASSES],
     pub latency_malloc: hak_stats_latency,
     pub latency_free: hak_stats_latency,

@@ -25,6 +25,7 @@ pub use hakmem_sys as sys;
 pub use hakmem_sys::hak_stats as Stats;
 
 pub mod heap;
+pub mod label;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod names;

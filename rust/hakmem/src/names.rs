@@ -18,7 +18,10 @@ pub const CRASH_REPORT: Setting<bool> = Setting::new("crash_report\0");
 /// Give about one in N blocks of up to 56 KiB guard pages on both sides; a misuse of it stops the program with a report and stack traces. 0: off.
 pub const SAMPLE_GUARDS: Setting<u64> = Setting::new("sample_guards\0");
 
-/// Heap profiler. 1: sample from the start and write PREFIX.PID.SEQ.f.heap at exit; ready: wait to be switched on; leaks: sample every block and report at exit those that cannot be reached. 1:PREFIX or leaks:PREFIX sets the file name's prefix.
+/// Folder in which the process keeps a black box, a file that says what held its memory even after SIGKILL; hakmem postmortem reads it. An exit in order removes it.
+pub const BLACKBOX: Setting<Word> = Setting::new("blackbox\0");
+
+/// Heap profiler. 1: sample from the start and write PREFIX.PID.SEQ.f.heap at exit; ready: wait to be switched on; auto: begin at 70 % of the process's memory limit; leaks: sample every block and report at exit those that cannot be reached. 1:PREFIX or leaks:PREFIX sets the file name's prefix.
 pub const PROFILE: Setting<Word> = Setting::new("profile\0");
 
 /// Check all heap invariants when a thread or the program ends and, from 2 on, at every N-th slow path of all threads together. The first broken one ends the program with a report. 0: never.
@@ -26,6 +29,9 @@ pub const CHECK: Setting<u64> = Setting::new("check\0");
 
 /// Hardened mode: find overflows and writes after free in every block, and reuse addresses late and in random order. Costs time and memory. 1: all parts; or a list of canary, zero, random, guards, regions and zero_size, joined by commas (in HAKMEM_CONF by +).
 pub const HARDEN: Setting<Word> = Setting::new("harden\0");
+
+/// What a misuse does, such as a second free. abort: end the program; report: report it once per place in the program, do nothing else, and go on; report:FILE appends the reports to a file, in whose name %p is the process id.
+pub const MISUSE: Setting<Word> = Setting::new("misuse\0");
 
 /// Most bytes mapped for blocks; a request that would exceed them fails with ENOMEM. 0: no limit.
 pub const LIMIT: Setting<Bytes> = Setting::new("limit\0");
@@ -59,6 +65,9 @@ pub const HARDEN_QUARANTINE: Setting<Bytes> = Setting::new("harden_quarantine\0"
 
 /// Most blocks of sample_guards at once, including freed ones that stay inaccessible; after the first 64 also the most per second.
 pub const SAMPLE_SLOTS: Setting<u64> = Setting::new("sample_slots\0");
+
+/// How often the black box is written while nothing else is a reason; less often in a heap so large that it would cost more than a thousandth of the time.
+pub const BLACKBOX_EVERY: Setting<Duration> = Setting::new("blackbox_every\0");
 
 /// Mean bytes between two samples of the heap profiler, for profiles that start from now on. 1 samples every block.
 pub const PROFILE_INTERVAL: Setting<Bytes> = Setting::new("profile_interval\0");

@@ -3,12 +3,14 @@
 """The misuse matrix: every mistake, by every call, in every size, must end the program at once with its exact message; a double free
 of which another thread made the first part, when the block's owner collects it, which the program asks for.
 
-    run.py LIBRARY PROGRAM double|invalid|sized [hardened]
-    run.py LIBRARY PROGRAM written hardened
+    run.py LIBRARY PROGRAM double|invalid|sized [hardened] [report]
+    run.py LIBRARY PROGRAM written hardened [report]
 
 Each case is one run of the program (matrix.cpp) under the preloaded library. It must end by SIGABRT inside of the call,
 with one line on stderr that names the function and the pointer; in hardened mode the stack of the caller follows, and those of
 the allocation and of the free where they are known. Valid sized frees must not.
+
+report: under HAKMEM_MISUSE=report each program must go on after the call and end with 0, and the report begin with the same line.
 """
 import concurrent.futures
 import itertools
@@ -19,7 +21,8 @@ import signal
 import subprocess
 import sys
 
-HARDENED = sys.argv[4:] == ["hardened"]
+HARDENED = "hardened" in sys.argv[4:]
+REPORT = "report" in sys.argv[4:]
 SIZES = (16, 48, 64, 640, 1024, 10 << 10, 100 << 10, 2 << 20)
 MID_MAX, LARGE_MAX = 56 << 10, 1 << 20
 FUNCTION = {"free": "free", "realloc": "realloc", "usable": "malloc_usable_size", "free_sized": "free", "delete": "free",
@@ -182,7 +185,8 @@ def run(library, program, case):
     """None, or what is wrong."""
     *arguments, mode, wanted = case
     env = {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_")}
-    env.update(mode, LD_PRELOAD=library, **({"HAKMEM_HARDEN": "1"} if HARDENED else {}))
+    env.update(mode, LD_PRELOAD=library, **({"HAKMEM_HARDEN": "1"} if HARDENED else {}),
+               **({"HAKMEM_MISUSE": "report"} if REPORT else {}))
     done = subprocess.run([program, *arguments], env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
                           check=False, preexec_fn=without_cores)
     out, said = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
@@ -192,7 +196,8 @@ def run(library, program, case):
         fine = done.returncode == 0 and said == "" and "still here" in out
     elif fine:
         line = wanted.replace("PTR", re.escape(pointer[1]))
-        fine = done.returncode == -signal.SIGABRT and "still here" not in out and re.fullmatch(f"(?:{line})\n{stacks_of(arguments)}", said)
+        fine = done.returncode == 0 and "still here" in out and re.match(f"(?:{line})\nhakmem:   it is ", said) if REPORT else \
+            done.returncode == -signal.SIGABRT and "still here" not in out and re.fullmatch(f"(?:{line})\n{stacks_of(arguments)}", said)
     setting = "".join(f"{k}={v} " for k, v in mode.items())
     return None if fine else (f"{setting}{' '.join(arguments)}: status {done.returncode}, "
                               f"said {(out + said).splitlines()!r}; expected {wanted or 'nothing'}")

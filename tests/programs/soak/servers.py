@@ -329,8 +329,11 @@ class Memcached(Program):
 
 
 def is_filtered(pid):
-    """Whether a seccomp filter judges the process's system calls."""
-    return "Seccomp:\t2" in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    """Whether a seccomp filter judges the process's system calls; no, if the process has ended."""
+    try:
+        return "Seccomp:\t2" in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 class Sshd(Program):

@@ -275,7 +275,7 @@ def draw_page(target: Path, draw: Callable[[Path], object]) -> dict[str, str]:
     from hakmem_lab.terminal import console, extras
 
     if not extras.has("plotly"):
-        console.remark("hakmem: no page: plotly is not installed; pip install 'hakmem[pages]' installs it")
+        console.remark("hakmem: no page: plotly is not installed; pip install 'hakmem-lab[pages]' installs it")
         return {}
     return {"page": str(target)} if kept(lambda: draw(target)) else {}
 

@@ -21,7 +21,7 @@ from hakmem_lab.terminal.errors import LabError
 
 if TYPE_CHECKING:
     from hakmem_lab.profile.formats import Report
-    from hakmem_lab.profile.heap_dumps import Profile
+    from hakmem_lab.profile.heap_dumps import Estimate, Profile
     from hakmem_lab.profile.remote_control import Profiler
 
 HELP = """Profile the heap of a program or of a running process, or show an earlier profile.
@@ -43,7 +43,10 @@ Examples:
   hakmem profile --off $(pgrep -n redis-server)
 
   hakmem profile --diff before.heap after.heap -o grown.html
+
+  hakmem profile --by tenant $(pgrep -n server) -o tenants.html
 """
+SUMMARY = 3
 SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -64,7 +67,17 @@ def profile(
             show_default=False,
         ),
     ] = None,
-    top: Annotated[int, typer.Option(help="Rows of the table.", min=1, max=1000)] = 15,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY",
+            help="Bytes by the value of a label, and a root frame for each; repeatable. heap: the user heap.",
+        ),
+    ] = None,
+    heap: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only the blocks of the user heap of this name; or malloc.")
+    ] = None,
+    top: Annotated[int, typer.Option(help="Rows of a table.", min=1, max=1000)] = 15,
     seconds: Annotated[float, typer.Option(help="For a process: how long to profile it.", min=0, max=86400)] = 10.0,
     leave_on: Annotated[bool, typer.Option("--leave-on", help="For a process: leave the profile on.")] = False,
     off: Annotated[bool, typer.Option("--off", help="For a process: only switch the profile off.")] = False,
@@ -75,7 +88,11 @@ def profile(
 ) -> None:
     from hakmem_lab.profile import formats, heap_dumps
 
-    status, standard = 0, "live"
+    status, standard, by = 0, "live", by or []
+
+    def named(found: Profile) -> Report:
+        return formats.named(only_heap(found, heap), by)
+
     if off:
         if len(targets) != 1 or not targets[0].isdigit():
             raise LabError("--off takes a process id", "Example: hakmem profile --off $(pgrep -n redis-server)")
@@ -84,23 +101,42 @@ def profile(
     if diff:
         if len(targets) != 2:
             raise LabError("--diff takes two files", "Example: hakmem profile --diff before.heap after.heap")
-        reports = [formats.named(heap_dumps.read(Path(each))) for each in targets]
+        reports = [named(heap_dumps.read(Path(each))) for each in targets]
         report, kind = formats.difference(*reports), "growth"
     elif len(targets) == 1 and targets[0].isdigit() and not Path(targets[0]).exists():
-        report = formats.named(of_process(int(targets[0]), parse_bytes(interval), seconds, leave_on))
+        report = named(of_process(int(targets[0]), parse_bytes(interval), seconds, leave_on))
     elif len(targets) == 1 and is_dump(Path(targets[0])):
-        report = formats.named(heap_dumps.read(Path(targets[0])))
+        report = named(heap_dumps.read(Path(targets[0])))
     else:
         found, status = of_program(targets, {"HAKMEM_PROFILE_INTERVAL": str(parse_bytes(interval))}, library=library)
-        report, standard = formats.named(found), "peak"
+        report, standard = named(found), "peak"
     kind = kind or standard
     if kind not in report.kinds:
         raise LabError(f"--kind {kind}: this profile has {', '.join(report.kinds)}")
+    for key in by:
+        table_by(report, key, kind, top)
     table(report, kind, top)
+    for key in report.keys if not by else []:
+        summary_by(report, key, kind)
     for path in output or []:
         write(report, path, kind, " ".join(targets))
         remark(f"hakmem: wrote {path}")
     raise typer.Exit(status)
+
+
+def only_heap(found: Profile, name: str | None) -> Profile:
+    """Implements --heap."""
+    from hakmem_lab.profile.formats import value_of
+    from hakmem_lab.profile.heap_dumps import HEAP
+
+    if name is None:
+        return found
+    names = {value_of(site.labels, HEAP) for site in found.sites}
+    if name not in names:
+        known = ", ".join(sorted(names)[:20]) or "none"
+        raise LabError(f"--heap {name}: no sample is of a heap of this name", f"The profile has {known}.")
+    found.sites = [site for site in found.sites if value_of(site.labels, HEAP) == name]
+    return found
 
 
 def write(report: Report, path: Path, kind: str, title: str) -> None:
@@ -271,6 +307,41 @@ def table(report: Report, kind: str, rows: int) -> None:
         remark(
             f"hakmem: {in_bytes(report.total('live').bytes)} of these were in use at the end; --kind live shows them"
         )
+
+
+def largest(report: Report, key: str, kind: str) -> list[tuple[str, Estimate]]:
+    """The values of a label by their bytes."""
+    from hakmem_lab.profile.heap_dumps import Estimate
+
+    found = [(value, kinds.get(kind, Estimate())) for value, kinds in report.by_label(key).items()]
+    return sorted((each for each in found if each[1].objects), key=lambda each: (-abs(each[1].bytes), each[0]))
+
+
+def table_by(report: Report, key: str, kind: str, rows: int) -> None:
+    """Prints the bytes of each value of a label, with the 95 % interval."""
+    from hakmem_lab.profile.heap_dumps import ABOUT
+
+    found, total = largest(report, key, kind), report.total(kind).bytes
+    out.print(f"By {key}, {ABOUT[kind]}:", soft_wrap=True, markup=False)
+    out.print(f"{'bytes':>10} {'95 % interval':>23} {'share':>8} {'blocks':>10}  {key}", soft_wrap=True, markup=False)
+    for value, estimate in found[:rows]:
+        share = f"{100 * estimate.bytes / total:.1f} %" if total else ""
+        between = " to ".join(in_bytes(bound) for bound in estimate.interval)
+        line = f"{in_bytes(estimate.bytes):>10} {between:>23} {share:>8} {estimate.objects:>10.0f}  {value}"
+        out.print(line, soft_wrap=True, markup=False)
+    if len(found) > rows:
+        out.print(f"... and {len(found) - rows} more")
+    out.print()
+
+
+def summary_by(report: Report, key: str, kind: str) -> None:
+    """One line on a label that the samples have."""
+    found = largest(report, key, kind)
+    if not found:
+        return
+    parts = [f"{value} {in_bytes(each.bytes)} ± {in_bytes(1.96 * each.error)}" for value, each in found[:SUMMARY]]
+    more = f", and {len(found) - SUMMARY} more" if len(found) > SUMMARY else ""
+    out.print(f"by {key}: {', '.join(parts)}{more} (± 95 %; --by {key})", soft_wrap=True, markup=False)
 
 
 def register(app: typer.Typer) -> None:

@@ -110,7 +110,10 @@ class Allocator(ABC):
     @property
     def is_profiled(self) -> bool:
         """Whether a heap profile is on in the process."""
-        return "profile" in self.root and self.memory.half(self.root["profile"] + self.number["profile_counts"]) != 0
+        if "profile" not in self.root:
+            return False
+        counts = self.memory.half(self.root["profile"] + self.number["profile_counts"])
+        return bool(counts & self.number.get("profile_own", 1))  # not only a tracer's
 
     @abstractmethod
     def threads(self) -> dict[int, int]:
@@ -203,7 +206,8 @@ class Allocator(ABC):
             "background": ["0", "1", "auto"],
             "thp": ["auto", "always", "never"],
             "harden": ["0", "1"],
-            "profile": ["0", "1", "ready", "leaks"],
+            "misuse": ["abort", "report"],
+            "profile": ["0", "1", "ready", "auto", "leaks"],
         }.get(kind, [])
         return words[value] or None if value < len(words) else None
 
@@ -322,12 +326,13 @@ class Allocator(ABC):
         n, size = self.number, columns["size"]
         state = np.ascontiguousarray(heaps[:, n["heap_state"] : n["heap_state"] + 4]).view(np.uint32)
         held = np.ascontiguousarray(heaps[:, n["heap_slab_count"] : n["heap_slab_count"] + 8]).view(np.uint64)
+        sampled = self.memory.words(self.root["sampled"], 2) if "sampled" in self.root else [0, 0]
         found = {
             "remote_heaps": len(heaps),
             "remote_parked": (state == n["state_parked"]).sum(),
             "calls_malloc": columns["mallocs"].sum(),
             "calls_free": columns["frees"].sum(),
-            "bytes_live": (columns["live"] * size).sum(),
+            "bytes_live": (columns["live"] * size).sum() + sampled[1],
             "bytes_cached": ((columns["cached"] + columns["outbox"]) * size).sum(),
             "bytes_spans": held.sum()
             << np.uint64(n["slab_shift"]),  # a sum modulo 2^64: a single heap's figure may be below 0
@@ -335,7 +340,7 @@ class Allocator(ABC):
             "total_refilled": columns["refilled"].sum(),
             "total_drained": (columns["drained"] + columns["collected"]).sum(),
             "total_misses": columns["misses"].sum(),
-            "total_live": columns["live"].sum(),
+            "total_live": columns["live"].sum() + sampled[0],
         }
         return {name: int(value) for name, value in (found | self.of_the_kernel()).items()}
 

@@ -6,57 +6,84 @@ import dataclasses
 import gzip
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, TypeVar
 
-from hakmem_lab.profile.heap_dumps import Estimate, Profile
+from hakmem_lab.profile.heap_dumps import HEAP, LABELS, Estimate, Labels, Profile
 from hakmem_lab.profile.symbols import Frame, Symbols
 
-Stack = tuple[Frame, ...]
+Stack = tuple[Frame, ...]  # innermost function first
+Key = TypeVar("Key")
+
+
+Estimates = dict[str, Estimate]  # by kind
 
 
 @dataclass
 class Report:
-    """A profile with names: the estimates of each stack, by kind."""
+    """A profile with names: the estimates of each stack, and of each stack with its labels."""
 
-    stacks: dict[Stack, dict[str, Estimate]]
+    samples: dict[tuple[Stack, Labels], Estimates]
     kinds: tuple[str, ...]
     interval: int
     profile: Profile
     lifetimes: dict[Stack, list[float]] = dataclasses.field(default_factory=dict)  # freed blocks, by LIFETIMES_MS
 
+    def _summed(self, key: Callable[[Stack, Labels], Key]) -> dict[Key, Estimates]:
+        sums: dict[Key, Estimates] = {}
+        for (stack, labels), values in self.samples.items():
+            added = sums.setdefault(key(stack, labels), {})
+            for kind, value in values.items():
+                added[kind] = added.get(kind, Estimate()) + value
+        return sums
+
+    @cached_property
+    def stacks(self) -> dict[Stack, Estimates]:
+        return self._summed(lambda stack, _: stack)
+
+    def by_label(self, key: str) -> dict[str, Estimates]:
+        """The estimates of each value of a label."""
+        return self._summed(lambda _, labels: value_of(labels, key))
+
+    @property
+    def keys(self) -> list[str]:
+        return sorted({key for _, labels in self.samples for key, _ in labels})
+
     def total(self, kind: str) -> Estimate:
-        return sum((values.get(kind, Estimate()) for values in self.stacks.values()), Estimate())
+        return sum((values.get(kind, Estimate()) for values in self.samples.values()), Estimate())
 
 
-def named(profile: Profile, symbols: Symbols | None = None) -> Report:
-    """The profile's sites by the stacks of their functions."""
+def value_of(labels: Labels, key: str) -> str:
+    return dict(labels).get(key, "malloc" if key == HEAP else "(none)")
+
+
+def named(profile: Profile, by: Sequence[str] = (), symbols: Symbols | None = None) -> Report:
+    """The profile's sites by the stacks of their functions, below a frame for each label of `by`."""
     symbols = symbols or Symbols(profile.mappings, pid=profile.pid)
     symbols.learn(address for site in profile.sites for address in site.frames)
-    stacks: dict[Stack, dict[str, Estimate]] = defaultdict(dict)
+    samples: dict[tuple[Stack, Labels], Estimates] = defaultdict(dict)
     lifetimes: dict[Stack, list[float]] = {}
     for site in profile.sites:
-        stack = symbols.stack(site.frames) or (Frame("(no stack)"),)
-        values = stacks[stack]
+        roots = tuple(Frame(f"{key}: {value_of(site.labels, key)}") for key in reversed(by))
+        stack = (symbols.stack(site.frames) or (Frame("(no stack)"),)) + roots
+        values = samples[stack, site.labels]
         for kind in profile.kinds:
             values[kind] = values.get(kind, Estimate()) + profile.of(site, kind)
         if any(site.lifetimes):
             former = lifetimes.get(stack) or [0.0] * len(site.lifetimes)
             lifetimes[stack] = [a + b for a, b in zip(former, profile.lifetimes(site), strict=True)]
-    return Report(dict(stacks), profile.kinds, profile.interval, profile, lifetimes)
+    return Report(dict(samples), profile.kinds, profile.interval, profile, lifetimes)
 
 
 def difference(before: Report, after: Report) -> Report:
-    """The growth of live memory from `before` to `after`, by stack."""
-    stacks: dict[Stack, dict[str, Estimate]] = {}
-    for stack in before.stacks.keys() | after.stacks.keys():
-        grown = after.stacks.get(stack, {}).get("live", Estimate()) - before.stacks.get(stack, {}).get(
-            "live", Estimate()
-        )
-        stacks[stack] = dict(after.stacks.get(stack, {})) | {"growth": grown}
-    return Report(stacks, ("growth", *after.kinds), after.interval, after.profile, after.lifetimes)
+    """The growth of live memory from `before` to `after`, by stack and labels."""
+    samples: dict[tuple[Stack, Labels], Estimates] = {}
+    for each in before.samples.keys() | after.samples.keys():
+        then, now = (report.samples.get(each, {}) for report in (before, after))
+        samples[each] = now | {"growth": now.get("live", Estimate()) - then.get("live", Estimate())}
+    return Report(samples, ("growth", *after.kinds), after.interval, after.profile, after.lifetimes)
 
 
 # --- profile.proto ----------------------------------------------------------------------------------------------------
@@ -64,7 +91,8 @@ def difference(before: Report, after: Report) -> Report:
 # The part of pprof's schema that is written: message: (field, number, type, repeated).
 SCHEMA: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
     "ValueType": (("type", 1, "int64", False), ("unit", 2, "int64", False)),
-    "Sample": (("location_id", 1, "uint64", True), ("value", 2, "int64", True)),
+    "Sample": (("location_id", 1, "uint64", True), ("value", 2, "int64", True), ("label", 3, "Label", True)),
+    "Label": (("key", 1, "int64", False), ("str", 2, "int64", False)),
     "Mapping": (
         ("id", 1, "uint64", False),
         ("memory_start", 2, "uint64", False),
@@ -149,19 +177,21 @@ class Numbers:
 
 
 def pprof(report: Report) -> bytes:
-    """profile.proto, gzipped: objects and bytes of each kind, and a location for each frame."""
+    """profile.proto, gzipped: objects and bytes of each kind, a location for each frame, and the labels."""
     profile = messages()["Profile"]()
     strings, locations, functions, modules = Numbers(0), Numbers(1), Numbers(1), Numbers(1)
     strings("")
     for kind in report.kinds:
         for what, unit in (("objects", "count"), ("space", "bytes")):
             profile.sample_type.add(type=strings(f"{PPROF_TYPES[kind]}_{what}"), unit=strings(unit))
-    for stack, values in report.stacks.items():
+    for (stack, labels), values in report.samples.items():
         found = [values.get(kind, Estimate()) for kind in report.kinds]
-        profile.sample.add(
+        sample = profile.sample.add(
             location_id=[locations(frame) for frame in stack],
             value=[round(each) for value in found for each in (value.objects, value.bytes)],
         )
+        for key, text in labels:
+            sample.label.add(key=strings(key), str=strings(text))
     for frame, number in locations.of.items():
         function = functions((frame.name, frame.file))
         location = profile.location.add(id=number, mapping_id=modules(frame.module) if frame.module else 0)
@@ -237,9 +267,10 @@ def as_document(report: Report) -> dict[str, Any]:
     stacks = [
         {
             "frames": [vars(frame) for frame in stack],
+            **({"labels": dict(labels)} if labels else {}),
             **{kind: one(values.get(kind, Estimate())) for kind in report.kinds},
         }
-        for stack, values in report.stacks.items()
+        for (stack, labels), values in report.samples.items()
     ]
     totals = {kind: one(report.total(kind)) for kind in report.kinds}
     return {"interval": report.interval, "missed": report.profile.missed, "totals": totals, "stacks": stacks}
@@ -258,5 +289,6 @@ def heap_v2(report: Report) -> str:
     text = f"heap_v2/{profile.interval}\n" + line(summed("live"), summed("allocated"))
     for site in profile.sites:
         text += "@" + "".join(f" {address:#x}" for address in site.frames) + "\n"
+        text += LABELS + json.dumps(dict(site.labels)) + "\n" if site.labels else ""
         text += line(site.counted["live"], site.counted["allocated"])
     return text + "\nMAPPED_LIBRARIES:\n" + profile.text

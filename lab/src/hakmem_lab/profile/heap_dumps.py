@@ -25,9 +25,13 @@ ABOUT = {
     "pinned": "free but resident, in spans that live blocks keep",
     "growth": "more, or less, in use than in the earlier profile",
 }
+HEAP = "heap"  # the library's label: the user heap's name
+LABELS = "# labels "  # begins a line of a text dump, between a stack and its samples
 SHORT_BUCKETS = 3  # below 1 ms, 4 ms, 16 ms
 LIFETIMES_MS = [0, *(4**i for i in range(11))]  # the lower bound of each bucket of lifetimes
 Counted = tuple[int, int]  # samples, and the bytes requested by them
+Labels = tuple[tuple[str, str], ...]  # keys and values, sorted
+Z95 = 1.959964
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,16 @@ class Estimate:
     @property
     def error(self) -> float:
         return math.sqrt(self.variance)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The bytes' 95 % interval. It covers as often as it says from a few samples on: it has the values at which
+        these samples would be no surprise (Wilson's score), each sample standing for variance / bytes."""
+        if self.bytes <= 0:
+            return self.bytes - Z95 * self.error, self.bytes + Z95 * self.error
+        each = self.variance / self.bytes
+        middle, half = self.bytes + each * Z95**2 / 2, Z95 * math.sqrt(self.variance + (each * Z95 / 2) ** 2)
+        return middle - half, middle + half
 
     def __add__(self, other: Estimate) -> Estimate:
         return Estimate(self.objects + other.objects, self.bytes + other.bytes, self.variance + other.variance)
@@ -77,6 +91,7 @@ class Site:
     frames: tuple[int, ...]
     counted: dict[str, Counted]
     lifetimes: tuple[int, ...] = ()
+    labels: Labels = ()
 
 
 @dataclass(frozen=True)
@@ -161,6 +176,10 @@ def short_lived(freed: Counted, lifetimes: list[int]) -> Counted:
     return (count, freed[1] * count // freed[0]) if freed[0] else (0, 0)
 
 
+def labels_of(found: dict[str, str]) -> Labels:
+    return tuple(sorted(found.items()))
+
+
 def from_json(text: str) -> Profile:
     data = json.loads(text)
     sites = []
@@ -173,7 +192,7 @@ def from_json(text: str) -> Profile:
             "leaked": pair(each["unreachable"]),
             "short": short_lived(freed, each["lifetimes"]),
         }
-        sites.append(Site(tuple(each["frames"]), counted, tuple(each["lifetimes"])))
+        sites.append(Site(tuple(each["frames"]), counted, tuple(each["lifetimes"]), labels_of(each.get("labels", {}))))
     kinds = ("live", "allocated", "peak", "short", *(["leaked"] if data["leaks_searched"] else []))
     return Profile(
         interval=data["interval"],
@@ -196,12 +215,15 @@ def from_heap_v2(text: str) -> Profile:
     interval = int(lines[0].partition("/")[2])
     sites: list[Site] = []
     frames: tuple[int, ...] | None = None
+    labels: Labels = ()
     for line in lines[1:]:
         if line.startswith("@"):
-            frames = tuple(int(word, 16) for word in line.split()[1:])
+            frames, labels = tuple(int(word, 16) for word in line.split()[1:]), ()
+        elif line.startswith(LABELS):
+            labels = labels_of(json.loads(line.removeprefix(LABELS)))
         elif frames is not None and line.strip().startswith("t*:"):
             live, total, count, bytes_ = (int(word) for word in re.findall(r"\d+", line.partition(":")[2]))
-            sites.append(Site(frames, {"live": (live, total), "allocated": (count, bytes_)}))
+            sites.append(Site(frames, {"live": (live, total), "allocated": (count, bytes_)}, labels=labels))
     return Profile(interval, sites, parse_maps(maps), text=maps)
 
 

@@ -67,7 +67,7 @@ class Profiler:
     @property
     def started(self) -> bool:
         """Whether a profile was ever started."""
-        return self.half("session") != 0
+        return self.half("started" if "profile_started" in self.live.number else "session") != 0
 
     @property
     def interval(self) -> int:
@@ -109,7 +109,7 @@ class Profiler:
         number, root = self.live.number, self.live.root
         if "profile_bins" not in root:  # an older library
             return lambda: None
-        if self.counts:
+        if self.half("counts"):
             former = struct.pack("=I", self.half("malloc_counts"))
             self.put("malloc_counts", struct.pack("=I", 0))
             return lambda: self.put("malloc_counts", former)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from elftools.elf.sections import SymbolTableSection
 
 SHN_UNDEF = 0
+STT_OBJECT, STT_FUNC = 1, 2
 MACHINES = {
     "EM_X86_64": "x86-64",
     "EM_386": "x86 (32 bits)",
@@ -104,6 +105,29 @@ def _value(elf: ELFFile, section: SymbolTableSection, name: bytes) -> int | None
         if row[0] in wanted and index != SHN_UNDEF:
             return int(value)
     return None
+
+
+def objects(path: Path) -> list[tuple[int, int, str]]:
+    """Address, size and name of every named object and function in the file, by address; empty if it has no symbols."""
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import SymbolTableSection
+
+    found: dict[int, tuple[int, str]] = {}
+    try:
+        with path.open("rb") as file:
+            elf = ELFFile(file)
+            for table in (".symtab", ".dynsym"):  # names that others link with win
+                section = elf.get_section_by_name(table)
+                if not isinstance(section, SymbolTableSection) or elf.elfclass != 64:
+                    continue
+                names = section.stringtable.data()
+                for name, info, _, index, value, size in struct.iter_unpack("=IBBHQQ", section.data()):
+                    if info & 15 in (STT_OBJECT, STT_FUNC) and index != SHN_UNDEF and size:
+                        found[value] = (size, names[name : names.index(b"\0", name)].decode(errors="replace"))
+    except (OSError, ELFError, ValueError):
+        pass
+    return sorted((value, size, name) for value, (size, name) in found.items())
 
 
 def missing_debug_information(path: Path) -> str | None:

@@ -1,0 +1,243 @@
+/* See groups.h. In a container the mounted files may begin at its own group while /proc names the path on the host: files that do
+ * not exist are passed over, and the search goes on above them. */
+#include "os/groups.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/bits.h"
+#include "base/syscall.h"
+#include "base/text.h"
+#include "os/os.h"
+
+enum { GROUP_PATH = 1024, GROUP_NAME = 40, GROUP_TEXT = 4096, HALF = 2 };
+
+#if HAK_TESTING
+const char *hak__os_group_root = "/sys/fs/cgroup", *hak__os_group_of = "/proc/self/cgroup";
+#else
+#define hak__os_group_root "/sys/fs/cgroup"
+#define hak__os_group_of "/proc/self/cgroup"
+#endif
+
+void hak__os_read_text(const char *path, char *text, size_t size)
+{
+    hak_assert(size != 0, "there is room for the end of the text");
+    long got = 0, file = hak__syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        got = hak__syscall(SYS_read, file, text, size - 1);
+        hak__syscall(SYS_close, file);
+    }
+    text[got < 0 ? 0 : got] = 0;
+}
+
+uint64_t hak__os_limit_in(const char *text)
+{
+    uint64_t number = 0;
+    if (*text < '0' || *text > '9')
+        return HAK_GROUP_UNLIMITED;
+    for (; *text >= '0' && *text <= '9'; text++)
+        if (__builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, (uint64_t)(*text - '0'), &number))
+            return HAK_GROUP_UNLIMITED;
+    return number;
+}
+
+/* A group: the first `length` bytes of the path, with room for a file's name behind them. */
+struct group_path {
+    size_t root, length;
+    char path[GROUP_PATH + GROUP_NAME];
+};
+
+static void group_read(struct group_path *group, const char *file, char *text, size_t size)
+{
+    hak_assert(strlen(file) < GROUP_NAME, "the name has room");
+    memcpy(group->path + group->length, file, strlen(file) + 1);
+    hak__os_read_text(group->path, text, size);
+}
+
+static uint64_t group_number(struct group_path *group, const char *file)
+{
+    char text[64];
+    group_read(group, file, text, sizeof text);
+    return hak__os_limit_in(text);
+}
+
+/* The number behind the word, at a line's beginning or behind a blank; 0: it is not there. */
+static uint64_t number_behind(const char *text, const char *word)
+{
+    for (const char *at = text; *at != 0; at++)
+        if ((at == text || at[-1] == '\n' || at[-1] == ' ') && hak_begins(at, word)) {
+            uint64_t number = hak__os_limit_in(at + strlen(word));
+            return number == HAK_GROUP_UNLIMITED ? 0 : number;
+        }
+    return 0;
+}
+
+/* One call instead of a vain search where groups are of version 1, at every start. */
+static bool groups_are_unified(void)
+{
+    char path[GROUP_PATH];
+    size_t length = strlen(hak__os_group_root);
+    static const char file[] = "/cgroup.controllers";
+    memcpy(path, hak__os_group_root, length);
+    memcpy(path + length, file, sizeof file);
+    return hak__syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
+}
+
+/* Whether a line of /proc/self/cgroup, "4:cpu,memory:/the/group", is of the memory controller; of version 2 it is "0::/the/group". */
+static bool is_memory_line(const char *line, bool unified)
+{
+    if (unified)
+        return hak_begins(line, "0::/");
+    while (*line != ':' && *line != 0 && *line != '\n')
+        line++;
+    while (*line == ':' || *line == ',') {
+        if (hak_begins(++line, "memory") && (line[6] == ':' || line[6] == ','))
+            return true;
+        while (*line != ',' && *line != ':' && *line != 0 && *line != '\n')
+            line++;
+        if (*line == ':')
+            return false;
+    }
+    return false;
+}
+
+/* Appends the group's path to the root's; false: there is no such group, or its name is too long. */
+static bool group_find(struct group_path *group, bool unified)
+{
+    char text[GROUP_TEXT];
+    hak__os_read_text(hak__os_group_of, text, sizeof text);
+    const char *line = text;
+    while (*line != 0 && !is_memory_line(line, unified)) {
+        while (*line != 0 && *line != '\n')
+            line++;
+        line += *line == '\n';
+    }
+    while (*line != 0 && *line != '/')
+        line++;
+    size_t more = 0, root = strlen(hak__os_group_root);
+    while (line[more] != 0 && line[more] != '\n')
+        more++;
+    static const char memory[] = "/memory";
+    memcpy(group->path, hak__os_group_root, root);
+    if (!unified) {
+        memcpy(group->path + root, memory, sizeof memory);
+        root += sizeof memory - 1;
+    }
+    if (more == 0 || root + more >= GROUP_PATH)
+        return false;
+    more -= more == 1; /* the root's own path is a slash */
+    memcpy(group->path + root, line, more);
+    group->root = root;
+    group->length = root + more;
+    return true;
+}
+
+/* The group above; false: there is none. */
+static bool group_up(struct group_path *group)
+{
+    if (group->length <= group->root)
+        return false;
+    do
+        group->length--;
+    while (group->length > group->root && group->path[group->length] != '/');
+    return true;
+}
+
+/* What counts against the limit and cannot simply be dropped. */
+static uint64_t used_of(struct group_path *group, bool unified, uint64_t limit)
+{
+    char text[GROUP_TEXT];
+    uint64_t used = group_number(group, unified ? "/memory.current" : "/memory.usage_in_bytes");
+    if (used == HAK_GROUP_UNLIMITED)
+        return 0;
+    if (used < limit / HALF) /* the kernel computes the next file at some cost */
+        return used;
+    group_read(group, "/memory.stat", text, sizeof text);
+    uint64_t files = number_behind(text, unified ? "inactive_file " : "total_inactive_file ")
+                   + number_behind(text, unified ? "active_file " : "total_active_file ");
+    return used - hak_min(files, used);
+}
+
+/* A group is bound by its own limits and by those of all groups above it. */
+static void see_unified(struct group_path *group, struct hak_os_group *out, bool all)
+{
+    uint64_t nearest = HAK_GROUP_UNLIMITED;
+    do {
+        uint64_t max = group_number(group, "/memory.max"), high = group_number(group, "/memory.high"), least = hak_min(max, high);
+        out->max = hak_min(out->max, max);
+        out->high = hak_min(out->high, high);
+        if (all && least < nearest)
+            out->used = used_of(group, true, nearest = least);
+    } while (group_up(group));
+}
+
+/* The kernel says by itself what the groups above allow. */
+static void see_version_1(struct group_path *group, struct hak_os_group *out)
+{
+    enum { UNLIMITED_SHIFT = 62 };
+    char text[GROUP_TEXT];
+    do
+        group_read(group, "/memory.stat", text, sizeof text);
+    while (text[0] == 0 && group_up(group));
+    uint64_t limit = number_behind(text, "hierarchical_memory_limit ");
+    if (limit != 0 && limit >> UNLIMITED_SHIFT == 0)
+        out->max = limit;
+    out->used = used_of(group, false, out->max);
+}
+
+void hak__os_group_limits(struct hak_os_group *out)
+{
+    struct group_path group;
+    bool unified = groups_are_unified();
+    *out = (struct hak_os_group){ .unseen = !unified, .max = HAK_GROUP_UNLIMITED, .high = HAK_GROUP_UNLIMITED };
+    if (unified && group_find(&group, true))
+        see_unified(&group, out, false);
+}
+
+/* The stalls are the machine's where the group does not count its own. */
+static void see_events(struct group_path *group, bool unified, struct hak_os_group *out)
+{
+    char text[GROUP_TEXT];
+    group_read(group, unified ? "/memory.events" : "/memory.oom_control", text, sizeof text);
+    out->kills = number_behind(text, "oom_kill ");
+    text[0] = 0;
+    if (unified)
+        group_read(group, "/memory.pressure", text, sizeof text);
+    if (text[0] == 0)
+        hak__os_read_text("/proc/pressure/memory", text, sizeof text);
+    out->stalled_us = number_behind(text, "total=");
+}
+
+void hak__os_group_look(struct hak_os_group *out, bool whole)
+{
+    struct group_path group;
+    bool unified = groups_are_unified();
+    *out = (struct hak_os_group){ .max = HAK_GROUP_UNLIMITED, .high = HAK_GROUP_UNLIMITED };
+    if (!group_find(&group, unified))
+        return;
+    if (!unified)
+        see_version_1(&group, out);
+    if (whole)
+        see_events(&group, unified, out);
+    if (unified)
+        see_unified(&group, out, true);
+}
+
+void hak__os_process_look(struct hak_os_process *out)
+{
+    struct rlimit space = { RLIM_INFINITY, RLIM_INFINITY };
+    char text[128];
+    hak__os_read_text("/proc/self/statm", text, sizeof text);
+    const char *second = text;
+    while (*second != 0 && *second != ' ')
+        second++;
+    *out = (struct hak_os_process){ hak__os_limit_in(text), hak__os_limit_in(second + (*second == ' ')), HAK_GROUP_UNLIMITED };
+    bool known = out->addresses != HAK_GROUP_UNLIMITED && out->resident != HAK_GROUP_UNLIMITED;
+    size_t page = known ? hak__os_linux.page_size() : 0;
+    out->addresses *= page;
+    out->resident *= page;
+    if (hak__syscall(SYS_prlimit64, 0, RLIMIT_AS, NULL, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
+        out->address_limit = space.rlim_cur;
+}

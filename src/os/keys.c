@@ -1,0 +1,52 @@
+/* Keys of pthread's: see os.h. Beside the units, since the archive has them from the linker.
+ *
+ * glibc moved them in 2.34, from libpthread to libc. A library linked as usual would need that version; one that asked for libpthread
+ * would load it into every program. So these references are weak, of the version that every glibc gives the functions, and NULL in a
+ * program without threads on an older one. It may load libpthread later: then they are looked up (docs/decisions/0105). */
+#include <pthread.h>
+
+#include "base/atomic.h"
+#include "os/loaded.h"
+#include "os/os.h"
+
+#if HAK_OVERRIDE && HAK_SHARED && defined(__GLIBC__)
+
+typedef int keys_create(pthread_key_t *, void (*)(void *));
+typedef int keys_set(pthread_key_t, const void *);
+HAK_LINK_FIRST(keys_create, keys_linked_create, pthread_key_create);
+HAK_LINK_FIRST(keys_set, keys_linked_set, pthread_setspecific);
+
+/* Relaxed: every thread finds the same functions. */
+static _Atomic(keys_create *) keys_found_create;
+static _Atomic(keys_set *) keys_found_set;
+
+bool hak__os_keys(void)
+{
+    if (hak_likely(keys_linked_set != NULL || hak_load(&keys_found_set, HAK_RELAXED) != NULL))
+        return true;
+    uintptr_t create = (uintptr_t)hak__loaded_first("pthread_key_create"),
+              set = (uintptr_t)hak__loaded_first("pthread_setspecific");
+    hak_store(&keys_found_create, (keys_create *)create, HAK_RELAXED);
+    hak_store(&keys_found_set, (keys_set *)set, HAK_RELAXED);
+    return create != 0 && set != 0;
+}
+
+int hak__os_key_create(pthread_key_t *key, void (*ends)(void *))
+{
+    keys_create *create = keys_linked_create != NULL ? keys_linked_create : hak_load(&keys_found_create, HAK_RELAXED);
+    return create(key, ends);
+}
+
+int hak__os_key_set(pthread_key_t key, const void *value)
+{
+    keys_set *set = keys_linked_set != NULL ? keys_linked_set : hak_load(&keys_found_set, HAK_RELAXED);
+    return set(key, value);
+}
+
+#else
+
+bool hak__os_keys(void) { return true; }
+int hak__os_key_create(pthread_key_t *key, void (*ends)(void *)) { return pthread_key_create(key, ends); }
+int hak__os_key_set(pthread_key_t key, const void *value) { return pthread_setspecific(key, value); }
+
+#endif

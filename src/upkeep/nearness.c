@@ -1,0 +1,156 @@
+/* See nearness.h. One thread looks at a time; a second one leaves it to the first. */
+#include "upkeep/nearness.h"
+
+#include "arena/arena.h"
+#include "arena/limit.h"
+#include "base/assert.h"
+#include "base/bits.h"
+#include "base/forked.h"
+#include "cache/cache.h"
+#include "diag/options.h"
+#include "os/os.h"
+#include "profile/profile.h"
+#include "upkeep/step.h"
+
+enum { LOOK_MS = 1000, NEAR_MS = 50, VAIN_MS = 3200, CALLED_AGAIN = 800, ROOM_PART = 8, GAIN_PART = 64 };
+#define WATCH_LEAST ((size_t)1 << 20)
+#define WATCH_UNKNOWN ((size_t)64 << 20) /* mapped bytes at which the first look is due at the latest */
+
+_Atomic uint64_t hak__near_next_ms = UINT64_MAX;
+static void (*near_seen)(const struct hak_nearness *now, uint64_t now_ms);
+static _Atomic bool near_looking;
+/* Of the thread that looks. */
+static size_t near_mapped; /* at the last look */
+static uint64_t near_give_ms; /* not to give back before this time: it was in vain */
+static uint32_t near_pause_ms;
+static bool near_called; /* the callback was called, and memory has not become less since */
+
+/* --- looking ---------------------------------------------------------------------------------------------------------- */
+
+static void near_consider(struct hak_nearness *out, enum hak_near_limit kind, uint64_t used, uint64_t limit)
+{
+    uint64_t part = limit == 0 || limit == HAK_GROUP_UNLIMITED ? 0 : used / hak_max(limit / HAK_NEAR_WHOLE, 1);
+    if (limit == 0 || limit == HAK_GROUP_UNLIMITED || (out->kind != HAK_NEAR_NONE && part <= out->permille))
+        return;
+    out->kind = kind;
+    out->used = used;
+    out->limit = limit;
+    out->permille = (uint32_t)hak_min(part, UINT32_MAX);
+}
+
+void hak__near_look(struct hak_nearness *out)
+{
+    struct hak_os_process own;
+    *out = (struct hak_nearness){ .group = { .max = HAK_GROUP_UNLIMITED, .high = HAK_GROUP_UNLIMITED },
+                                  .limit = HAK_GROUP_UNLIMITED,
+                                  .mapped = hak_counted(&hak__arena_published.mapped),
+                                  .option_limit = hak__option(HAK_OPTION_limit) };
+    hak__os_group_look(&out->group, near_seen != NULL);
+    hak__os_process_look(&own);
+    out->addresses = own.addresses;
+    out->resident = own.resident;
+    out->address_limit = own.address_limit;
+    near_consider(out, HAK_NEAR_GROUP_MAX, out->group.used, out->group.max);
+    near_consider(out, HAK_NEAR_GROUP_HIGH, out->group.used, out->group.high);
+    near_consider(out, HAK_NEAR_ADDRESSES, out->addresses, out->address_limit);
+    near_consider(out, HAK_NEAR_OPTION, out->mapped, out->option_limit);
+    if (out->kind == HAK_NEAR_NONE)
+        out->used = out->resident;
+}
+
+/* --- acting ------------------------------------------------------------------------------------------------------------- */
+
+static bool near_gives(const struct hak_nearness *now)
+{
+    return now->permille >= HAK_NEAR_GIVE && (now->kind == HAK_NEAR_GROUP_MAX || now->kind == HAK_NEAR_GROUP_HIGH);
+}
+
+static void near_follow(const struct hak_nearness *now)
+{
+    uint64_t group = hak_min(now->group.max, now->group.high);
+    size_t room = hak__limit_part(group, now->group.used - hak_min(now->group.used, now->mapped));
+    hak__limit_follow(hak_min(group, now->address_limit), room, near_gives(now));
+}
+
+static size_t near_give(struct hak_heap *heap, uint64_t now_ms)
+{
+    if (heap != NULL && hak__heap_lock(heap)) {
+        hak__cache_flush(heap);
+        hak__heap_unlock(heap);
+    }
+    return hak__upkeep_step(now_ms, HAK_UPKEEP_ALL);
+}
+
+/* The more often it was in vain, the later the next try. */
+static void near_relieve(struct hak_heap *heap, struct hak_nearness *now, uint64_t now_ms)
+{
+    if (now_ms >= near_give_ms) {
+        bool vain = near_give(heap, now_ms) < now->limit / GAIN_PART;
+        near_pause_ms = vain ? (uint32_t)hak_min(2 * near_pause_ms + NEAR_MS, VAIN_MS) : 0;
+        near_give_ms = now_ms + near_pause_ms;
+        hak__near_look(now);
+    }
+    if (now->permille >= HAK_NEAR_CALL && heap != NULL && !near_called) {
+        near_called = true;
+        hak__limit_press(now->used, now->limit);
+    }
+}
+
+static void near_watch(size_t mapped);
+static bool near_is_asked(void) { return near_seen != NULL || hak__option(HAK_OPTION_profile) == HAK_PROFILING_AUTO; }
+
+static void near_act(struct hak_heap *heap, uint64_t now_ms)
+{
+    struct hak_nearness now;
+    hak__near_look(&now);
+    now.coming = now.mapped > near_mapped ? now.mapped - near_mapped : 0;
+    near_mapped = now.mapped;
+    near_follow(&now);
+    if (near_seen != NULL)
+        near_seen(&now, now_ms);
+    if (near_gives(&now))
+        near_relieve(heap, &now, now_ms);
+    near_called &= now.permille >= CALLED_AGAIN;
+    if (now.permille >= HAK_NEAR_PROFILE && hak__option(HAK_OPTION_profile) == HAK_PROFILING_AUTO && !hak__profile_ever())
+        hak__profile_start(0);
+    if (now.kind == HAK_NEAR_NONE && !near_is_asked()) { /* nor is there one that could change */
+        hak_store(&hak__near_next_ms, UINT64_MAX, HAK_RELAXED);
+        return;
+    }
+    uint64_t left = now.limit - hak_min(now.limit, now.used);
+    if (now.kind != HAK_NEAR_NONE)
+        hak__limit_watch(HAK_WATCHER_NEARNESS, now.mapped + hak_max(left / ROOM_PART, WATCH_LEAST), near_watch);
+    uint64_t pause = near_seen != NULL ? hak_min(hak__option(HAK_OPTION_blackbox_every), LOOK_MS) : LOOK_MS;
+    hak_store(&hak__near_next_ms, now_ms + (near_gives(&now) ? NEAR_MS : pause), HAK_RELAXED);
+}
+
+/* A vfork child runs in its parent's memory, whose limits it must not replace by its own. */
+void hak__near_poll_slow(struct hak_heap *heap, uint64_t now_ms)
+{
+    /* acquire, release: a look sees the previous one's state. */
+    if (hak__os_is_filtered() || !hak__fork_is_home() || hak_exchange(&near_looking, true, HAK_ACQUIRE))
+        return;
+    near_act(heap, now_ms);
+    hak_store(&near_looking, false, HAK_RELEASE);
+}
+
+static void near_watch(size_t mapped)
+{
+    struct hak_heap *heap = hak__heap_mine();
+    (void)mapped;
+    hak__near_poll_slow((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, hak__os->now_ms());
+}
+
+/* Without the black box the first look comes when the process has run for a while or mapped much: most processes never take it. */
+void hak__near_begin(void (*seen)(const struct hak_nearness *now, uint64_t now_ms))
+{
+    bool asked = seen != NULL || near_is_asked();
+    near_seen = seen;
+    if (!asked && !hak__limit_is_grouped())
+        return;
+    hak_store(&hak__near_next_ms, asked ? 0 : hak__os->now_ms() + LOOK_MS, HAK_RELAXED);
+    size_t room = hak__limit_room();
+    hak__limit_watch(HAK_WATCHER_NEARNESS, asked ? WATCH_LEAST : hak_min(room / 2, WATCH_UNKNOWN), near_watch);
+}
+
+void hak__near_fork_child(void) { hak_store(&near_looking, false, HAK_RELAXED); }

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""The black box: after SIGKILL by the kernel in a memory control group, and by this test, hakmem postmortem says what held the
+memory and why; every process has a file of its own, and an exit in order removes it; what cannot be written costs one line."""
+# test: timeout=120
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from memory_group import memory_group
+
+HERE = pathlib.Path(__file__).resolve().parent
+LIBRARY = pathlib.Path(os.environ["HAK_TEST_LIB"])
+STARTER = LIBRARY.parent / "bin" / "hakmem"
+MIB = 1 << 20
+
+
+class BlackBox(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.user = pathlib.Path(cls.folder.name) / "blackbox_user"
+        command = [os.environ.get("CC", "cc"), "-O1", "-g", "-rdynamic", "-fno-builtin", HERE / "blackbox_user.c", "-o", cls.user]
+        subprocess.run(command, check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def setUp(self):
+        here = tempfile.TemporaryDirectory()
+        self.addCleanup(here.cleanup)
+        self.box = pathlib.Path(here.name)
+
+    def start(self, *words, group=None, **settings):
+        environment = {**os.environ, "LD_PRELOAD": str(LIBRARY), "HAKMEM_BLACKBOX": str(self.box), **settings}
+        process = subprocess.Popen([self.user, *map(str, words)], env=environment, text=True, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, start_new_session=True, preexec_fn=group and group.enter)  # noqa: PLW1509
+        self.addCleanup(self.end, process)
+        return process
+
+    @staticmethod
+    def end(process):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+    def files(self):
+        return sorted(self.box.glob("*.hakbox"))
+
+    def page(self, *words, status=0):
+        done = subprocess.run([STARTER, "postmortem", *map(str, words or [self.box])], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stdout + done.stderr
+
+    def held(self, *words, wait=0.5, **settings):
+        """The page after SIGKILL, once the program has said that it holds its memory."""
+        process = self.start(*words, HAKMEM_BLACKBOX_EVERY="100", **settings)
+        self.assertEqual(process.stdout.readline(), "held\n", process)
+        time.sleep(wait)
+        process.kill()
+        process.wait()
+        return self.page()
+
+    def share(self, page, row):
+        return int(re.search(rf"^  {row} .* (\d+) %$", page, re.M).group(1))
+
+    def test_killed_by_the_kernel(self):
+        """The last record is from the end: most of the limit is used, by live blocks, and the stack that keeps them is named."""
+        with memory_group(96 * MIB) as group:
+            if group is None:
+                self.skipTest("no memory control group can be made here")
+            process = self.start("leak", group=group, HAKMEM_PROFILE="auto", HAKMEM_PROFILE_INTERVAL="64K")
+            process.wait(timeout=60)
+            self.assertEqual(process.returncode, -signal.SIGKILL)
+            self.assertGreaterEqual(group.kills, 1)
+        page = self.page()
+        self.assertIn("the control group's limit", page)
+        self.assertGreaterEqual(int(re.search(r"used \((\d+) %\)", page).group(1)), 80, page)
+        self.assertGreaterEqual(self.share(page, "blocks in the program's hands"), 85, page)
+        self.assertIn("Verdict: a leak", page)
+        self.assertIn("keep_one", page)
+        self.assertIn("killed, most likely for want of memory", page)
+
+    def test_levels_without_a_group(self):
+        """HAKMEM_LIMIT is a limit too; the program meets it with ENOMEM, exits by itself, and the box goes."""
+        process = self.start("hold", 200, HAKMEM_LIMIT="64M")
+        process.wait(timeout=60)
+        self.assertEqual(process.returncode, 3)
+        self.assertEqual(self.files(), [])
+
+    def test_scattered(self):
+        page = self.held("scatter", 96, wait=3)
+        self.assertIn("Verdict: fragmentation", page)
+
+    def test_outside(self):
+        page = self.held("outside", 96, wait=2)
+        self.assertIn("Verdict: outside of malloc", page)
+
+    def test_children(self):
+        """A forked child has its own file, and its parent's stays the parent's."""
+        process = self.start("fork", 32, HAKMEM_BLACKBOX_EVERY="100")
+        process.stdout.readline()
+        process.stdout.readline()
+        until = time.monotonic() + 20
+        while len(self.files()) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        time.sleep(1)
+        names = [path.name for path in self.files()]
+        self.assertEqual(len(names), 2, names)
+        self.assertEqual(len([name for name in names if name.startswith(f"{process.pid}.")]), 1)
+        for name in names:
+            os.kill(int(name.split(".")[0]), signal.SIGKILL)
+        for name in names:
+            page = self.page(self.box / name)
+            self.assertIn(f"process {name.split('.')[0]},", page)
+        child = next(name for name in names if not name.startswith(f"{process.pid}."))
+        self.assertGreater(self.resident(self.page(self.box / child)), 60)
+
+    def resident(self, page):
+        return float(re.search(r"memory +([0-9.]+) MiB resident", page).group(1))
+
+    def test_crash(self):
+        process = self.start("crash", 8)
+        process.wait(timeout=60)
+        self.assertEqual(process.returncode, -signal.SIGSEGV)
+        page = self.page()
+        self.assertIn("because of a crash", page)
+        self.assertIn("signal    11, address 0x10", page)
+
+    def test_misuse(self):
+        """The report that ended the program stands in the box."""
+        process = self.start("double", 1)
+        said = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, -signal.SIGABRT)
+        self.assertEqual(said.count("hakmem:"), 1, said)
+        self.assertRegex(self.page(), r"Last reports\n  hakmem: .*double free")
+
+    def test_exit_in_order(self):
+        process = self.start("exit", 8)
+        self.assertEqual(process.wait(timeout=60), 0)
+        self.assertEqual(self.files(), [])
+
+    def test_folder_that_cannot_be_written(self):
+        environment = {"HAKMEM_BLACKBOX": str(self.box / "none")}
+        process = self.start("exit", 8, **environment)
+        said = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 0)
+        self.assertEqual(len(said.splitlines()), 1, said)
+        self.assertIn("option blackbox", said)
+
+    def test_full_disk(self):
+        """A file system without room for the file: no signal, now or later."""
+        small = self.box / "small"
+        small.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", small], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no file system can be mounted here")
+        self.addCleanup(subprocess.run, ["umount", small], check=False)
+        process = self.start("exit", 8, HAKMEM_BLACKBOX=str(small))
+        said = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 0)
+        self.assertEqual(len(said.splitlines()), 1, said)
+        self.assertEqual(list(small.iterdir()), [])
+
+    def test_damaged_files(self):
+        self.held("hold", 16)
+        good = self.files()[0]
+        content = good.read_bytes()
+        for name, bad, wanted in [("1.1.hakbox", b"", "cannot be read, or is empty"),
+                                  ("2.1.hakbox", b"x" * 100, "is no black box"),
+                                  ("3.1.hakbox", content[:8] + b"\1" + content[9:], "another version"),
+                                  ("4.1.hakbox", content[:200] + bytes(len(content) - 200), "no record in it is whole"),
+                                  ("5.1.hakbox", content[:4096], "another version")]:
+            path = self.box / name
+            path.write_bytes(bad)
+            said = self.page(path, status=1)
+            self.assertIn(wanted, said)
+            self.assertEqual(len(said.splitlines()), 1, said)
+        page = self.page()
+        self.assertIn("blackbox_user", page)
+
+    def test_one_slot_is_enough(self):
+        """A byte that changed in the last record costs that record, not the one before it."""
+        self.held("hold", 16)
+        path = self.files()[0]
+        content = bytearray(path.read_bytes())
+        before = self.page(path)
+        size, slot = (int.from_bytes(content[at:at + 8], "little") for at in (8, 16))
+        slots = [size - 2 * slot, size - slot]
+        last = max(slots, key=lambda at: int.from_bytes(content[at:at + 8], "little"))
+        content[last + slot // 2] ^= 1
+        path.write_bytes(content)
+        after = self.page(path)
+        self.assertIn("blackbox_user", after)
+        self.assertNotEqual(before, after)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,148 @@
+/* upkeep/nearness.h with made-up groups: the nearest limit is found, a change at run time is followed, the options of scarce memory
+ * come and go with it, and near the limit memory goes back before the program's callback is called, once. */
+#include "upkeep/nearness.h"
+
+#include "arena/limit.h"
+#include "base/forked.h"
+#include "diag/options.h"
+#include "support/fake_os.h"
+#include "support/groups.h"
+#include "support/heaps.h"
+
+#define MIB (1ull << 20)
+
+static unsigned calls;
+static size_t called_used, called_limit;
+
+static void on_pressure(size_t used, size_t limit, void *argument)
+{
+    (void)argument;
+    calls++;
+    called_used = used;
+    called_limit = limit;
+}
+
+static void number(const char *file, uint64_t bytes)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%llu\n", (unsigned long long)bytes);
+    group_write(file, text);
+}
+
+static bool nothing_to_do(void) { return true; }
+static _Atomic uint32_t *no_mark(void) { return NULL; }
+
+static void start(uint64_t limit)
+{
+    hak__fork_begin(nothing_to_do, nothing_to_do, no_mark, nothing_to_do);
+    fake_install();
+    groups_begin("0::/own\n");
+    group_write("cgroup.controllers", "memory\n");
+    group_make("own");
+    number("own/memory.max", limit);
+    number("own/memory.current", 10 * MIB);
+    fake.seen.memory_max = limit;
+    heaps_start();
+    hak__limit_ask_system();
+    hak__near_begin(NULL);
+}
+
+FRESH_TEST(nearest_limit)
+{
+    struct hak_nearness now;
+    (void)argument;
+    start(100 * MIB);
+    hak__near_look(&now);
+    expect_eq(now.kind, HAK_NEAR_GROUP_MAX);
+    expect_eq(now.limit, 100 * MIB);
+    expect_eq(now.permille, 100);
+    number("own/memory.high", 20 * MIB);
+    hak__near_look(&now);
+    expect_eq(now.kind, HAK_NEAR_GROUP_HIGH);
+    expect_eq(now.permille, 500);
+    group_write("own/memory.max", "max\n");
+    group_write("own/memory.high", "max\n");
+    hak__near_look(&now);
+    expect_eq(now.kind, HAK_NEAR_NONE);
+    groups_end();
+}
+
+FRESH_TEST(change_is_followed)
+{
+    (void)argument;
+    start(64 * MIB);
+    expect_eq(hak__option(HAK_OPTION_dirty_limit), 4 * MIB);
+    expect_eq(hak__limit_room(), 56 * MIB);
+    expect(!hak__limit_is_near());
+    number("own/memory.max", 32 * MIB);
+    hak__near_poll(NULL, fake.now); /* not yet: the last look was at the start */
+    expect_eq(hak__option(HAK_OPTION_dirty_limit), 4 * MIB);
+    hak__near_poll(NULL, fake.now += 1000);
+    expect_eq(hak__option(HAK_OPTION_dirty_limit), 2 * MIB);
+    expect_eq(hak__option(HAK_OPTION_process_budget), 4 * MIB);
+    group_write("own/memory.max", "max\n");
+    hak__near_poll(NULL, fake.now += 1000);
+    expect_eq(hak__option(HAK_OPTION_dirty_limit), 16 * MIB);
+    expect_eq(hak__option(HAK_OPTION_process_budget), 0);
+    expect_eq(hak__limit_room(), SIZE_MAX);
+    groups_end();
+}
+
+/* 2 MiB that were freed go back, and the thread's bin is empty, before the callback hears of it. */
+FRESH_TEST(memory_goes_back_first)
+{
+    (void)argument;
+    start(64 * MIB);
+    hak__limit_set_callback(on_pressure, NULL);
+    struct hak_heap *heap = heap_open(0);
+    heap_free(heap, HAK_CLASS_64, heap_malloc(heap, HAK_CLASS_64));
+    expect_op(hak__cache_count(heap, HAK_CLASS_64), >, 0);
+    number("own/memory.current", 56 * MIB); /* 87 % */
+    hak__near_poll(heap, fake.now += 1000);
+    expect_eq(hak__cache_count(heap, HAK_CLASS_64), 0);
+    expect(hak__limit_is_near());
+    expect_eq(hak__option(HAK_OPTION_dirty_limit), 1 * MIB);
+    hak__limit_deliver();
+    expect_eq(calls, 0);
+    number("own/memory.current", 60 * MIB); /* 93 % */
+    hak__near_poll(NULL, fake.now += 1000); /* the background thread calls no function of the program */
+    hak__limit_deliver();
+    expect_eq(calls, 0);
+    hak__near_poll(heap, fake.now += 1000);
+    hak__near_poll(heap, fake.now += 1000);
+    hak__limit_deliver();
+    expect_eq(calls, 1);
+    expect_eq(called_used, 60 * MIB);
+    expect_eq(called_limit, 64 * MIB);
+    number("own/memory.current", 30 * MIB);
+    hak__near_poll(heap, fake.now += 1000);
+    expect(!hak__limit_is_near());
+    number("own/memory.current", 60 * MIB);
+    hak__near_poll(heap, fake.now += 1000);
+    hak__limit_deliver();
+    expect_eq(calls, 2);
+    groups_end();
+}
+
+/* A process without a limit is not followed, nor one that has forbidden itself system calls. */
+FRESH_TEST(not_followed)
+{
+    (void)argument;
+    start(HAK_OS_UNLIMITED);
+    expect_eq(hak_load(&hak__near_next_ms, HAK_RELAXED), UINT64_MAX);
+    groups_end();
+    start(64 * MIB);
+    hak__os_filter_comes(true);
+    number("own/memory.max", 32 * MIB);
+    hak__near_poll(NULL, fake.now += 1000);
+    expect_eq(hak__option(HAK_OPTION_dirty_limit), 4 * MIB);
+    hak__os_filter_comes(false);
+    groups_end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(nearest_limit), cmocka_unit_test(change_is_followed),
+                                        cmocka_unit_test(memory_goes_back_first), cmocka_unit_test(not_followed) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
