@@ -174,7 +174,7 @@ def test_summaries_are_the_first_sentences_of_the_commands() -> None:
     for name, about in cli.COMMANDS.items():
         app = typer.Typer()
         importlib.import_module(f"hakmem_lab.commands.{name}").register(app)
-        (command,) = [*app.registered_commands, *app.registered_groups]
+        command = next(iter([*app.registered_commands, *app.registered_groups]))
         assert command.help is not None
         assert " ".join(command.help.split("\n\n")[0].split()) == about, name
 

@@ -30,7 +30,12 @@ def folder(path: Path) -> Report:
             for kind, value in values.items():
                 share = Estimate(value.objects / len(files), value.bytes / len(files), value.variance / len(files) ** 2)
                 into[kind] = into.get(kind, Estimate()) + share
-    return Report(dict(stacks), ("live", "allocated"), interval, Profile(interval, [], []))
+    return Report(
+        {(stack, ()): values for stack, values in stacks.items()},
+        ("live", "allocated"),
+        interval,
+        Profile(interval, [], []),
+    )
 
 
 def read(path: Path) -> Report:
@@ -61,7 +66,12 @@ def read(path: Path) -> Report:
             name = "inuse" if kind == "live" else "alloc"
             one = Estimate(values.get(f"{name}_objects", 0), values.get(f"{name}_space", 0), 0.0)
             stacks[stack][kind] = stacks[stack].get(kind, Estimate()) + one
-    return Report(dict(stacks), ("live", "allocated"), found.period, Profile(found.period, [], []))
+    return Report(
+        {(stack, ()): values for stack, values in stacks.items()},
+        ("live", "allocated"),
+        found.period,
+        Profile(found.period, [], []),
+    )
 
 
 def difference(before: Report, after: Report) -> Report:
