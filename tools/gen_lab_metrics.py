@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes lab/src/hakmem_lab/inspect/metrics.json, the OpenMetrics names, types, units and words of every figure, from
-src/diag/stats.def: `hakmem serve` says of a running process what HAKMEM_STATS=prom says at its end.
+"""Writes the OpenMetrics names, types, units and words of every figure from src/diag/stats.def, so that all say of a running process
+what HAKMEM_STATS=prom says at its end: lab/src/hakmem_lab/inspect/metrics.json for `hakmem serve` and hakmem-exporter,
+include/hakmem/prometheus.h for C++ programs, rust/hakmem/src/metrics.rs for Rust ones.
 
-  gen_lab_metrics.py            writes the file
-  gen_lab_metrics.py --check    fails when it is not what this program writes
+  gen_lab_metrics.py            writes the files
+  gen_lab_metrics.py --check    fails when one is not what this program writes
 """
 import json
 import pathlib
@@ -60,15 +61,162 @@ def document():
     return f"[\n{lines}\n]\n"
 
 
+def of_the_structure():
+    """The rows of groups: what struct hak_stats has a field for. A group with a flag, only where the flag is set."""
+    flags = {"calls": "HAK_STATS_HAS_CALLS", "ledger": "HAK_STATS_HAS_LEDGER"}
+    for each in json.loads(document()):
+        if each["group"] not in ("class", "heap"):
+            yield {**each, "field": f"{each['group']}_{each['name']}", "flag": flags.get(each["group"], "0")}
+
+
+def header():
+    rows = "".join(
+        f'    {{"{each["metric"]}", "{each["unit"]}", {str(each["type"] == "counter").lower()}, {each["flag"]}, '
+        f'offsetof(struct hak_stats, {each["field"]}),\n     {json.dumps(each["help"])}}},\n' for each in of_the_structure())
+    return HEADER.replace("@ROWS@", rows)
+
+
+def crate():
+    rows = "".join(
+        f'    Figure {{ name: "{each["metric"]}", unit: "{each["unit"]}", counts: {str(each["type"] == "counter").lower()}, '
+        f'flag: {each["flag"] if each["flag"] == "0" else "sys::" + each["flag"]},\n'
+        f'             help: {json.dumps(each["help"])}, of: |stats| stats.{each["field"]} }},\n' for each in of_the_structure())
+    return CRATE.replace("@ROWS@", rows)
+
+
+HEADER = """\
+// HAKMEM's figures as OpenMetrics text, for a C++ program that serves its own /metrics (docs/fleet.md). Written by
+// tools/gen_lab_metrics.py from src/diag/stats.def.
+//
+//   std::string page = hak::open_metrics();                  // ends in "# EOF"; Content-Type: hak::open_metrics_type
+//   std::string part = hak::open_metrics(false);             // without it, to append one's own metrics
+#ifndef HAKMEM_PROMETHEUS_H
+#define HAKMEM_PROMETHEUS_H
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "../hakmem_stats.h"
+
+namespace hak {
+
+constexpr const char *open_metrics_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+namespace detail {
+
+struct figure {
+    const char *name, *unit;
+    bool counts;
+    std::uint64_t flag;
+    std::size_t offset;
+    const char *help;
+};
+
+inline constexpr figure figures[] = {
+@ROWS@};
+
+}  // namespace detail
+
+// The figures now; no thread is stopped. Empty if the library refuses.
+inline std::string open_metrics(bool end = true) {
+    struct hak_stats stats;
+    if (hak_stats_snapshot(&stats, sizeof stats) != 0) return {};
+    std::string page;
+    page.reserve(16384);
+    for (const detail::figure &each : detail::figures) {
+        if (each.offset + sizeof(std::uint64_t) > stats.size || (each.flag != 0 && (stats.flags & each.flag) == 0)) continue;
+        std::uint64_t value;
+        std::memcpy(&value, reinterpret_cast<const char *>(&stats) + each.offset, sizeof value);
+        page.append("# TYPE ").append(each.name).append(each.counts ? " counter\\n" : " gauge\\n");
+        if (*each.unit != 0) page.append("# UNIT ").append(each.name).append(" ").append(each.unit).append("\\n");
+        page.append("# HELP ").append(each.name).append(" ").append(each.help).append("\\n");
+        page.append(each.name).append(each.counts ? "_total " : " ").append(std::to_string(value)).append("\\n");
+    }
+    if (end) page.append("# EOF\\n");
+    return page;
+}
+
+}  // namespace hak
+
+#endif
+"""
+
+CRATE = """\
+//! The figures as a collector of `prometheus-client`. Written by tools/gen_lab_metrics.py from src/diag/stats.def.
+//!
+//! ```
+//! # #[global_allocator] static GLOBAL: hakmem::Hakmem = hakmem::Hakmem;
+//! let mut registry = prometheus_client::registry::Registry::default();
+//! registry.register_collector(Box::new(hakmem::metrics::Collector));
+//! let mut page = String::new();
+//! prometheus_client::encoding::text::encode(&mut page, &registry)?;
+//! assert!(page.contains("hakmem_memory_live_bytes "));
+//! # Ok::<(), core::fmt::Error>(())
+//! ```
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::{counter::ConstCounter, gauge::ConstGauge, MetricType};
+use prometheus_client::registry::Unit;
+
+use crate::{sys, Stats};
+
+/// Gives the allocator's figures at each scrape; it has no state of its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Collector;
+
+struct Figure {
+    name: &'static str,
+    unit: &'static str,
+    counts: bool,
+    flag: u64,
+    help: &'static str,
+    of: fn(&Stats) -> u64,
+}
+
+impl prometheus_client::collector::Collector for Collector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), core::fmt::Error> {
+        let stats = crate::stats().map_err(|_| core::fmt::Error)?;
+        for each in FIGURES.iter().filter(|each| each.flag == 0 || stats.flags & each.flag != 0) {
+            let unit = (each.unit == "bytes").then_some(Unit::Bytes);
+            let name = if unit.is_some() { each.name.trim_end_matches("_bytes") } else { each.name };
+            let kind = if each.counts { MetricType::Counter } else { MetricType::Gauge };
+            let help = each.help.trim_end_matches('.');
+            let value = (each.of)(&stats);
+            let metric = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
+            if each.counts {
+                ConstCounter::new(value).encode(metric)?;
+            } else {
+                ConstGauge::new(value).encode(metric)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[rustfmt::skip]
+const FIGURES: &[Figure] = &[
+@ROWS@];
+"""
+
+
+TARGETS = {
+    TARGET: document,
+    ROOT / "include" / "hakmem" / "prometheus.h": header,
+    ROOT / "rust" / "hakmem" / "src" / "metrics.rs": crate,
+}
+
+
 def main():
-    wanted = document()
-    if sys.argv[1:] == ["--check"]:
-        if not TARGET.exists() or TARGET.read_text(encoding="utf-8") != wanted:
-            sys.exit(f"{TARGET.relative_to(ROOT)} is out of date; run tools/gen_lab_metrics.py")
-    elif sys.argv[1:]:
+    if sys.argv[1:] not in ([], ["--check"]):
         sys.exit(__doc__)
-    else:
-        TARGET.write_text(wanted, encoding="utf-8")
+    for target, made in TARGETS.items():
+        wanted = made()
+        if not sys.argv[1:]:
+            target.parent.mkdir(exist_ok=True)
+            target.write_text(wanted, encoding="utf-8")
+        elif not target.exists() or target.read_text(encoding="utf-8") != wanted:
+            sys.exit(f"{target.relative_to(ROOT)} is out of date; run tools/gen_lab_metrics.py")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def check_text(where, text, trimmed):
     rules = [(PATHS, "a path of one machine"), (SERVERS, "a server that is no reference")]
     if trimmed:
         rules.append((TRAILING, "blanks at the end of the line"))
-    if where.endswith("/Cargo.lock"):  # names its registry by an address, which cargo writes and does not read from
+    if where.endswith("/Cargo.lock"):  # cargo names its registry in it by an address
         rules.remove((SERVERS, "a server that is no reference"))
     findings = [f"{where}:{text.count(chr(10), 0, match.start()) + 1}: {what} {match.group().strip()}".rstrip()
                 for pattern, what in rules for match in pattern.finditer(text)]

@@ -18,7 +18,7 @@ def build(target):
     """The .crate files; what they need of other crates is fetched before, and the packing itself is offline."""
     needs("cargo", "cc")
     cargo("fetch", at=ROOT / "rust", offline=False)
-    cargo("package", "--allow-dirty", "--workspace", "--no-verify", at=ROOT / "rust")
+    cargo("package", "--allow-dirty", *(word for name in CRATES for word in ("-p", name)), "--no-verify", at=ROOT / "rust")
     made = [OUT / "rust" / "package" / f"{name}-{version()}.crate" for name in CRATES]
     missing = [path.name for path in made if not path.is_file()]
     if missing:
@@ -47,7 +47,7 @@ def check(files):
     folder = unpack(files)
     if not (folder / f"hakmem-sys-{version()}" / "c" / "src" / "unity.c").is_file():
         raise Failed("hakmem-sys does not carry its source")
-    for features in ("hakmem/allocator-api2", "hakmem/override"):
+    for features in ("hakmem/allocator-api2,hakmem/metrics", "hakmem/override"):
         said = cargo("test", "--release", "--features", features, at=folder)
         if said.count("test result: ok") < 5 or "collections" not in said:
             raise Failed(f"the packed crates' tests did not run:\n{said}")

@@ -8,7 +8,9 @@ import gzip
 import http.server
 import json
 import math
+import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -363,6 +365,34 @@ def test_the_dashboard_is_what_grafana_s_library_makes() -> None:
         [sys.executable, PACKAGED / "dashboard.py"], capture_output=True, text=True, check=True
     ).stdout
     assert made == (PACKAGED / "dashboard.json").read_text()
+
+
+# --- in the program ---------------------------------------------------------------------------------------------------
+
+IN_CPP = """#include <hakmem/prometheus.h>
+#include <cstdio>
+int main() { std::fputs(hak::open_metrics().c_str(), stdout); }
+"""
+IN_PYTHON = "import hakmem; print(hakmem.open_metrics(), end='')"
+
+
+def test_a_program_serves_the_same_names(tmp_path: Path, hakmem_library: Path) -> None:
+    """C++ and Python programs print OpenMetrics of the same metrics, which promtool accepts."""
+    compiler = shutil.which("g++") or pytest.skip("no g++")
+    (tmp_path / "page.cpp").write_text(IN_CPP)
+    folder = hakmem_library.parent
+    include = f"-I{PACKAGED.parents[1] / 'include'}"
+    words = ["-std=c++17", "-Wall", "-Werror", include, "page.cpp", "-o", "page", f"-L{folder}", "-lhakmem"]
+    subprocess.run([compiler, *words, f"-Wl,-rpath,{folder}"], cwd=tmp_path, check=True)
+    pages = [subprocess.run([tmp_path / "page"], capture_output=True, text=True, check=True).stdout]
+    environment = os.environ | {"LD_PRELOAD": str(hakmem_library)}
+    command = [sys.executable, "-c", IN_PYTHON]
+    pages.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    names = [set(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)) for page in pages]
+    assert names[0] == names[1] and "hakmem_memory_live_bytes" in names[0]
+    assert all(page.endswith("# EOF\n") for page in pages)
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    assert all(len(list(parser.text_string_to_metric_families(page))) == len(names[0]) for page in pages)
 
 
 # --- profiles ---------------------------------------------------------------------------------------------------------

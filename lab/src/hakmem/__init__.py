@@ -98,6 +98,22 @@ def stats(ledger: bool = False) -> dict[str, Any]:
     return found
 
 
+def open_metrics(end: bool = True) -> str:
+    """The current figures as OpenMetrics text, for a program that serves its own /metrics; `end`: with its end mark."""
+    from hakmem_lab.inspect import openmetrics
+    from hakmem_lab.inspect.snapshots import Snapshot
+
+    found = stats()
+    groups: dict[str, dict[str, int]] = {}
+    hidden = {"ledger"} | (set() if found["flags"] & layout.HAK_STATS_HAS_CALLS else {"calls"})
+    for metric in openmetrics.metrics():
+        name = f"{metric.group}_{metric.name}"
+        if metric.group not in hidden and name in found:
+            groups.setdefault(metric.group, {})[metric.name] = found[name]
+    text = openmetrics.text(Snapshot(version=1, **groups))  # type: ignore[arg-type]
+    return text if end else text.removesuffix("# EOF\n")
+
+
 @dataclass
 class Allocated:
     """The allocations of a block of code, known when it ends.  All threads count.

@@ -112,14 +112,15 @@ def build_app(asked: str | None = None) -> typer.Typer:
     for name, about in COMMANDS.items():
         if name == asked:
             importlib.import_module(f"hakmem_lab.commands.{name}").register(app)
-            for command in [*app.registered_commands, *_of_groups(app)]:
+            for command in [*app.registered_commands, *of_groups(app)]:
                 command.help = in_lines(command.help or "")
         elif asked is None:
             app.command(name, help=about)(summary)
     return app
 
 
-def _of_groups(app: typer.Typer) -> list[CommandInfo]:
+def of_groups(app: typer.Typer) -> list[CommandInfo]:
+    """The commands of a command that is a group."""
     return [
         each
         for group in app.registered_groups

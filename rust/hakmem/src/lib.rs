@@ -26,6 +26,8 @@ pub use hakmem_sys::hak_stats as Stats;
 
 pub mod heap;
 pub mod label;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod names;
 pub mod options;
 

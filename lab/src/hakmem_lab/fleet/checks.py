@@ -70,20 +70,20 @@ def arms(plan: Plan, served: Array, treated: Flags, there: Flags) -> str | None:
 def differed_before(design: Design, levels: dict[str, Array], seed: int) -> str | None:
     """Refuses if the groups differed before the start by more than the lot explains. levels: by metric, in which an
     effect would be a difference."""
-    for name, level in levels.items():
-        centred = design.centred(level)
-        seen = abs(float(design.treated @ centred))
-        scale = float(np.linalg.norm(centred))
-        if scale == 0.0:
-            continue
-        packed = (centred / scale).astype(np.float32)
-        drawn = np.concatenate([each @ packed for each in design.draws(inference.DRAWS, seed)])
-        p = (float((np.abs(drawn) >= seen / scale * (1 - 1e-6)).sum()) + 1) / (len(drawn) + 1)
-        # Beyond what the draws resolve, the normal distribution that they follow tells.
-        far = 2 * float(stats.norm.sf(seen / scale / max(float(drawn.std()), 1e-12)))
-        if min(p, far) < CHANCE / len(levels) and p < 0.01:
-            effect = seen / design.weight
-            return f"the groups differed before the start: {name}, by {effect:.3g}; p = {min(p, far):.2g}"
+    if not levels:
+        return None
+    centred = np.stack([design.centred(level) for level in levels.values()], axis=1)
+    scale = np.linalg.norm(centred, axis=0)
+    packed = (centred / np.maximum(scale, 1e-300)).astype(np.float32)
+    seen = np.abs(design.treated @ packed)
+    drawn = np.concatenate([each @ packed for each in design.draws(inference.DRAWS, seed)])
+    chance = ((np.abs(drawn) >= seen * (1 - 1e-6)).sum(axis=0) + 1) / (len(drawn) + 1)
+    # Beyond what the draws resolve, the normal distribution that they follow tells.
+    far = 2 * stats.norm.sf(seen / np.maximum(drawn.std(axis=0), 1e-12))
+    for i, name in enumerate(levels):
+        if scale[i] > 0 and chance[i] < 0.01 and min(chance[i], far[i]) < CHANCE / len(levels):
+            effect = seen[i] * scale[i] / design.weight
+            return f"the groups differed before the start: {name}, by {effect:.3g}; p = {min(chance[i], far[i]):.2g}"
     return None
 
 
