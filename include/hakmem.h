@@ -174,8 +174,8 @@ void hak_heap_destroy(hak_heap_t *heap);
 /* The same, but the heap stays, keeps its memory, and may be a thread's default. */
 void hak_heap_reset(hak_heap_t *heap);
 
-/* Hands the heap's blocks over to malloc; the heap is empty afterwards. 0 or ENOMEM. As with hak_heap_destroy, no other thread may be
- * in a call with the heap; frees of its blocks may go on. NULL: 0, nothing to do. */
+/* Hands the heap's blocks over to malloc; the heap is empty afterwards. 0, ENOMEM, or EBUSY: it is another thread's default. As with
+ * hak_heap_destroy, no other thread may be in a call with the heap; frees of its blocks may go on. NULL: 0, nothing to do. */
 int hak_heap_merge_into_default(hak_heap_t *heap);
 
 void *hak_heap_malloc(hak_heap_t *heap, size_t n);
@@ -218,7 +218,8 @@ int hak_heap_visit(hak_heap_t *heap, hak_heap_visitor *visit, void *argument);
 /* The next heap; those in regions, the first 64, come last. NULL starts the walk and ends it. `heap` must be alive. */
 hak_heap_t *hak_heap_next(hak_heap_t *heap);
 
-/* Sets the heap from which the calling thread's malloc and the like take their blocks from now on; returns the previous one. */
+/* Sets the heap from which the calling thread's malloc and the like take their blocks from now on, as fast as from its own; returns
+ * the previous one. */
 hak_heap_t *hak_heap_set_default(hak_heap_t *heap);
 hak_heap_t *hak_heap_get_default(void);
 
@@ -260,6 +261,10 @@ extern const char *hak_conf;
 
 /* The version, e.g. "0.1.0". */
 const char *hak_version(void);
+
+/* "HAKMEM " and the version, for tools that ask a process or a file which allocator serves it: dlsym, nm or a debugger finds it
+ * (examples/which_allocator.c). */
+extern const char hakmem_allocator_version[];
 
 #ifdef __cplusplus
 }

@@ -28,7 +28,7 @@ COMPILERS = ("gcc", "g++", "libc6-dev", "libcmocka-dev")
 OLDER = ("bullseye",)   # than the systems on which this is run
 PROGRAMS = ("scripts", "sqlite", "git", "redis")
 FAMILIES = ("misuse", "programs", "api", "unit", "override", "hardened.override")
-SKIPPED, LATE, SECONDS, JOBS = 77, 124, 300, 2
+SKIPPED, LATE, SECONDS, JOBS = 77, 124, 900, 2
 HEAD = ("system", "C library", "compiler", "family", "passed", "failed", "skipped", "which failed")
 sys.dont_write_bytecode = True
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TextIO
 
 import numpy as np
-
 from hakmem_lab.fleet import metrics
 from hakmem_lab.fleet.inference import Array
 from hakmem_lab.fleet.prometheus import DAY_S

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 import real
 import simulated
-
-from hakmem_lab.fleet import metrics, plan as plans, verdict
+from hakmem_lab.fleet import metrics, verdict
+from hakmem_lab.fleet import plan as plans
 from hakmem_lab.fleet.prometheus import DAY_S, Prometheus
 
 HISTORY = 14
@@ -106,6 +106,7 @@ def rates(fleets: int, effects: list[float], hosts: int, memory: bool, looks: st
             if len(made) == 100 or (made and number == fleets - 1):
                 through_prometheus(made, tally, now)
                 made.clear()
+                print(f"{number + 1} of {fleets}: {json.dumps(tally.line())}", file=sys.stderr, flush=True)
         found.append(tally.line())
         print(json.dumps(found[-1]), flush=True)
     return found

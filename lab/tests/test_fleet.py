@@ -8,6 +8,8 @@ import gzip
 import http.server
 import json
 import math
+import re
+import subprocess
 import sys
 import threading
 import time
@@ -30,6 +32,7 @@ from hakmem_lab.fleet import checks, inference, metrics, profiles, verdict
 from hakmem_lab.fleet import plan as plans
 from hakmem_lab.fleet.inference import Design, Series
 from hakmem_lab.fleet.prometheus import DAY_S, Prometheus
+from hakmem_lab.inspect import openmetrics
 from hakmem_lab.profile import formats
 from hakmem_lab.terminal.errors import LabError
 from tests.conftest import Hakmem
@@ -318,6 +321,48 @@ def test_from_a_real_prometheus_to_a_decision(tmp_path: Path, hakmem: Hakmem) ->
     page = (tmp_path / "fleet.html").read_text()
     assert found.returncode == {"GO": 0, "INCONCLUSIVE": 4}[result.verdict] and result.verdict in page
     assert "resident memory" in page and 'class="chart"' in page
+
+
+# --- rules and the dashboard ------------------------------------------------------------------------------------------
+
+PACKAGED = Path(__file__).resolve().parents[2] / "packaging" / "fleet"
+
+
+@pytest.mark.skipif(not real.is_here(), reason="no promtool; ./dev setup")
+def test_rules_are_right_and_name_each_server_s_trouble() -> None:
+    for words in (["check", "rules", "rules.yaml"], ["test", "rules", "rules_test.yaml"]):
+        done = subprocess.run(["promtool", *words], cwd=PACKAGED, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def known_metrics() -> set[str]:
+    """What the exporter serves: its own names, and those of the list."""
+    source = (PACKAGED.parents[1] / "rust" / "hakmem-exporter" / "src" / "metrics.rs").read_text()
+    found = set()
+    for kind, name, unit in re.findall(
+        r'(gauge|counter)\("(hakmem_\w+)", (?:Some\(Unit::(\w+)\)|bytes\(\)|None)', source
+    ):
+        found.add(name + (f"_{unit.lower()}" if unit else "") + ("_total" if kind == "counter" else ""))
+    found |= {f"{name}_bytes" for name in re.findall(r'"(hakmem_process_\w+)", bytes\(\)', source)}
+    return found | {each.sample for each in openmetrics.metrics()}
+
+
+def test_rules_and_queries_ask_for_metrics_that_exist() -> None:
+    texts = [(PACKAGED / name).read_text() for name in ("rules.yaml", "dashboard.json")]
+    texts += [each.query for each in metrics.METRICS] + [metrics.SEEN, metrics.SERVED]
+    asked = {name for text in texts for name in re.findall(r"(?<![\w:.-])hakmem_\w+(?=[{\[ +<>/)*]|$)", text)}
+    recorded = set(re.findall(r"record: (\S+)", texts[0]))
+    assert len(asked) > 15 and asked <= known_metrics(), asked - known_metrics()
+    used = {name for text in texts for name in re.findall(r"instance:hakmem_[\w:]+", text)}
+    assert used <= recorded
+
+
+def test_the_dashboard_is_what_grafana_s_library_makes() -> None:
+    pytest.importorskip("grafana_foundation_sdk")
+    made = subprocess.run(
+        [sys.executable, PACKAGED / "dashboard.py"], capture_output=True, text=True, check=True
+    ).stdout
+    assert made == (PACKAGED / "dashboard.json").read_text()
 
 
 # --- profiles ---------------------------------------------------------------------------------------------------------

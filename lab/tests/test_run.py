@@ -162,6 +162,13 @@ def test_harden_says_when_the_library_lacks_it() -> None:
         assert done.returncode == 125 and "has no option harden" in done.stderr
 
 
+def test_a_canary_goes_on() -> None:
+    program = "import ctypes; c = ctypes.CDLL(None); c.free(ctypes.create_string_buffer(64)); print('still here')"
+    done = hakmem("run", "--canary", "--", sys.executable, "-c", program)
+    assert done.returncode == 0 and "still here" in done.stdout
+    assert "survived (HAKMEM_MISUSE=report): nothing was done" in done.stderr
+
+
 # --- what cannot be loaded --------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@
 #define hak_first_data __attribute__((section(".bss.first")))  /* ... of which every process touches the beginning alone */
 #define hak_inline static inline __attribute__((always_inline))
 #define hak_export __attribute__((visibility("default")))
-/* What libhakmem-region calls in malloc's library: exported there as HAKMEM_REGION_1 (cmake/symbols.map), replaceable by no other. */
+/* What libhakmem-region calls in malloc's library: exported there as HAKMEM_REGION_2 (cmake/symbols.map), replaceable by no other. */
 #if defined(HAK_REGION_LIBRARY)
 #define hak_for_region __attribute__((visibility("default")))
 #else

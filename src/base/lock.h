@@ -49,11 +49,14 @@ struct hak_lock {
 
 #define HAK_LOCK_INIT(r) { HAK_LOCK_FREE, (r) }
 
+struct hak_heap;
+
 /* A thread's state outside its heap. One struct, since static TLS is scarce and each variable may bring its own padding. */
 struct hak_thread_notes {
     uint32_t lock_number; /* see hak__lock_me; 0: none yet */
     uint16_t frees_without_heap; /* before it has one (thread.c) */
     bool in_callback; /* the callback of a user heap at its limit is running (userheap/userheap.c) */
+    struct hak_heap *home; /* its own heap, once it has had a default heap (cache/cache.h); or NULL */
     const struct hak_labels *labels; /* of its samples (sample/labels.h) */
 };
 extern __thread struct hak_thread_notes hak__thread_notes __attribute__((tls_model("initial-exec")));

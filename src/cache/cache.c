@@ -14,7 +14,7 @@ void *const hak__closed_slots[2] = { NULL, NULL };
 
 #define CLOSED { HAK_CLOSED_TOP, HAK_CLOSED_TOP }
 
-/* Never written. Only thread.c changes the thread's word that leads from the sentinel to its heap. */
+/* Never written. Only process/thread.c and userheap/defaults.c change the word that leads from it to a thread's heap. */
 hak_heap_aligned struct hak_heap_front hak__sentinel = {
     .tag = HAK_HEAP_ID_NONE << HAK_CLASS_OFFSET_BITS,
     .mode = HAK_MODE_SENTINEL,

@@ -45,7 +45,7 @@ extern void *const hak__closed_slots[2];
  *
  * A thread starts with the sentinel: its bins are empty to a pop and full to a push, and its tag owns nothing, so the fast paths
  * need no test for a missing heap. The thread's word is the distance from the sentinel to its heap; thread-local memory starts
- * as zero, which means the sentinel. */
+ * as zero, which means the sentinel. A user heap that is the thread's default takes the place of its heap. */
 
 /* Only the front of a heap exists: every slow path checks the mode before it reads more. */
 extern struct hak_heap_front hak__sentinel __attribute__((visibility("hidden")));
@@ -54,6 +54,20 @@ extern __thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec
 hak_inline struct hak_heap *hak__heap_current(void)
 {
     return (struct hak_heap *)((uintptr_t)&hak__sentinel + (uintptr_t)hak__thread_word);
+}
+
+hak_inline void hak__heap_set_current(const void *heap)
+{
+    hak__thread_word = (intptr_t)((uintptr_t)heap - (uintptr_t)&hak__sentinel);
+}
+
+/* The calling thread's own heap, or a sentinel. While a user heap is the thread's default, the word leads to the thread's share of
+ * it, or to the sentinel until there is one (userheap/defaults.c). */
+hak_inline struct hak_heap *hak__heap_mine(void)
+{
+    struct hak_heap *heap = hak__heap_current();
+    bool apart = hak_unlikely((heap->mode & HAK_MODE_APART) != 0) && hak__thread_notes.home != NULL;
+    return apart ? hak__thread_notes.home : heap;
 }
 
 /* --- blocks of other heaps ------------------------------------------------------------------------------------------ */

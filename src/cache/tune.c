@@ -275,7 +275,7 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
         most = (uint32_t)hak_min(most, HAK_ABSORB_MOST);
     if (class->common_left != 0) /* blocks that other threads may use are not absorbed */
         most = (uint32_t)hak_min(most, YOUNG_BYTES / hak__classes[index].size);
-    if (heap->closed_reasons[index] == 0 && may_absorb(index))
+    if (heap->closed_reasons[index] == 0 && may_absorb(index) && (heap->mode & HAK_MODE_SHARE) == 0)
         heap->absorb[index] = class->bottom + most;
 }
 
@@ -436,7 +436,6 @@ static void set_mode(struct hak_heap *heap, uint32_t bit, bool on)
 }
 
 void hak__cache_set_polling(struct hak_heap *heap, bool polling) { set_mode(heap, HAK_MODE_POLLING, polling); }
-void hak__cache_redirect(struct hak_heap *heap, bool away) { set_mode(heap, HAK_MODE_REDIRECTED, away); }
 
 /* --- opening a heap ------------------------------------------------------------------------------------------------ */
 

@@ -26,9 +26,6 @@ hak_cold void hak__cache_profile(struct hak_heap *heap);
 /* Closes all bins, so that every call takes the slow path, or opens them again (upkeep/polling.h). */
 hak_cold void hak__cache_set_polling(struct hak_heap *heap, bool polling);
 
-/* The same while the thread's requests go to a user heap (userheap/defaults.c). */
-hak_cold void hak__cache_redirect(struct hak_heap *heap, bool away);
-
 /* Halves the contents and the capacity, down to the first one, of each class that has moved no batch since the last call. */
 hak_cold void hak__cache_shrink_idle(struct hak_heap *heap);
 

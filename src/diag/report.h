@@ -53,6 +53,7 @@ struct hak_mistake {
     const void *p; /* the block or pointer */
     void (*tell)(const void *about); /* further lines of the report; NULL: who has allocated and freed p */
     const void *about;
+    const char *outcome; /* what the call did if it was survived; NULL: what such calls do */
 };
 
 #define HAK_SAYS_DOUBLE_FREE "%s(): double free of %p (%u-byte block)"

@@ -138,3 +138,5 @@ hak_export int hak_option_next(size_t *cursor, struct hak_option_info *info)
 }
 
 hak_export const char *hak_version(void) { return HAK_VERSION_STRING; }
+
+hak_export const char hakmem_allocator_version[] = "HAKMEM " HAK_VERSION_STRING;

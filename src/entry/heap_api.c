@@ -76,9 +76,9 @@ hak_export int hak_heap_merge_into_default(hak_heap_t *own)
     mine = hak__request_enter();
     if (mine == NULL)
         return ENOMEM;
-    hak__uheap_merge(own, mine, "hak_heap_merge_into_default");
+    bool merged = hak__uheap_merge(own, mine, "hak_heap_merge_into_default");
     hak__heap_unlock(mine);
-    return 0;
+    return merged ? 0 : EBUSY;
 }
 
 /* --- blocks -------------------------------------------------------------------------------------------------------------- */
@@ -86,7 +86,7 @@ hak_export int hak_heap_merge_into_default(hak_heap_t *own)
 /* While a profile counts, like malloc.c's malloc_counted. NULL: the slow path counts. */
 static void *heap_malloc_counted(const hak_heap_t *own, size_t n)
 {
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
     int64_t left = heap->profile_left - (int64_t)n;
     if (n > HAK_MID_MAX || left < 0 || hak_peek(&share->own) != own || !hak__profile_has_joined(heap))
@@ -125,7 +125,7 @@ static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
 /* From another share that the thread has. */
 static hak_noinline void *heap_malloc_turn(hak_heap_t *own, size_t n)
 {
-    struct hak_heap *mine = hak__heap_current(), *share = NULL;
+    struct hak_heap *mine = hak__heap_mine(), *share = NULL;
     if (hak_likely(own != NULL && (mine->mode & HAK_MODE_SENTINEL) == 0 && n <= HAK_MID_MAX))
         share = hak__share_find(mine, own);
     if (hak_unlikely(share == NULL))
@@ -135,7 +135,7 @@ static hak_noinline void *heap_malloc_turn(hak_heap_t *own, size_t n)
     return hak_likely(block != NULL) ? block : heap_malloc_slow(own, n);
 }
 
-/* malloc's fast path, but from the bins of the share that the thread used last, if it is this heap's. */
+/* malloc's fast path, but from the bins of the share that the thread used last, or of its default heap, if it is this heap's. */
 hak_export hak_fast_path void *hak_heap_malloc(hak_heap_t *own, size_t n)
 {
     struct hak_heap *heap = hak__heap_current();
@@ -280,12 +280,8 @@ hak_export hak_heap_t *hak_heap_next(hak_heap_t *heap)
 
 hak_export hak_heap_t *hak_heap_set_default(hak_heap_t *own)
 {
-    struct hak_heap *mine = hak__request_enter();
-    if (mine == NULL)
-        return NULL;
-    hak_heap_t *former = hak__uheap_set_standard(mine, own, "hak_heap_set_default");
-    hak__heap_unlock(mine);
-    return former;
+    struct hak_heap *mine = hak__request_heap();
+    return mine != NULL ? hak__uheap_set_standard(mine, own, "hak_heap_set_default") : NULL;
 }
 
 hak_export hak_heap_t *hak_heap_get_default(void) { return hak__request_standard(); }

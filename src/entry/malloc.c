@@ -94,12 +94,12 @@ static hak_noinline void *malloc_counted_slow(size_t n)
 /* Serves every request up to the mid classes: the tables lead all of them to one empty bin. */
 hak_inline void *malloc_counted(size_t n)
 {
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     int64_t left = heap->profile_left - (int64_t)n;
     if (hak_unlikely(left < 0 || !hak__profile_has_joined(heap)))
         return malloc_counted_slow(n);
     struct hak_class_offset offset = hak_likely(n <= HAK_TINY_MAX) ? hak__offset_of_tiny(n) : hak__offset_of_mid(n);
-    void *block = hak__cache_pop(hak__bin_at(heap, offset));
+    void *block = hak__cache_pop(hak__bin_at(hak__heap_current(), offset));
     if (hak_unlikely(block == NULL))
         return malloc_counted_slow(n);
     heap->profile_left = left;
@@ -121,7 +121,7 @@ hak_inline void *malloc_of_class(size_t n, uint32_t class)
 static hak_noinline void *malloc_huge(size_t n)
 {
     struct hak_heap *heap = hak__heap_current();
-    bool has = hak_likely((heap->mode & (HAK_MODE_REDIRECTED | HAK_MODE_SENTINEL)) == 0);
+    bool has = hak_likely((heap->mode & HAK_MODE_APART) == 0);
     bool plain = !hak_load(&hak__hardened.open, HAK_RELAXED) && (has || hak__request_is_plain(heap));
     void *block = hak_likely(plain) ? hak__huge_alloc_quickly(heap, n) : NULL;
     if (block == NULL)

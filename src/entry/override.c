@@ -142,7 +142,7 @@ hak_export int malloc_info(int options, FILE *stream)
     if (stats == NULL)
         return ENOMEM;
     struct glibc_mallinfo2 info = info_of(stats);
-    fputs("<malloc version=\"hakmem-1\">\n<heap nr=\"0\">\n<sizes>\n", stream);
+    fputs("<malloc version=\"hakmem-" HAK_VERSION_STRING "\">\n<heap nr=\"0\">\n<sizes>\n", stream);
     info_classes(stream, stats);
     info_line(stream,
               "</sizes>\n<total type=\"fast\" count=\"%u\" size=\"%u\"/>\n<total type=\"rest\" count=\"%u\" size=\"%u\"/>\n",

@@ -37,7 +37,8 @@ static hak_cold size_t report_freed(const void *p, uint32_t class, const char *f
 }
 
 /* Reports p and returns HAK_NO_BLOCK if it is no block in use, given that it bears no seal or, without canaries, may be free; else n. */
-static hak_cold size_t judge_block(const void *p, uint32_t class, uint64_t mark, const char *function, const char *why_freed, size_t n)
+static hak_cold size_t judge_block(const void *p, uint32_t class, uint64_t mark, const char *function, const char *why_freed,
+                                   size_t n)
 {
     uint32_t index;
     const struct hak_span *span = hak__span_at(hak__slab_of(p));
@@ -51,7 +52,7 @@ static hak_cold size_t judge_block(const void *p, uint32_t class, uint64_t mark,
 /* Survives an overflow: the block is sealed anew, and is never freed if this was its free. `n`: the bytes asked for, or at most. */
 static hak_cold size_t survive_overflow(const void *p, uint32_t class, size_t n, const char *function, bool freeing)
 {
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     report_overflow(p, hak__classes[class].size, function);
     const void *before = hak__quarantine_at((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, p);
     hak__seal((void *)(uintptr_t)p, class, n);

@@ -74,7 +74,7 @@ static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32
 hak_noinline void *hak__memalign_hardened(size_t align, size_t n, bool *zero)
 {
     struct hak_here here = HAK_HERE(&hak__thread_word);
-    return memalign_by(align, n, zero, hak__trace_take(hak__heap_current(), &here));
+    return memalign_by(align, n, zero, hak__trace_take(hak__heap_mine(), &here));
 }
 
 hak_noinline void *hak__malloc_hardened(size_t n)
@@ -82,7 +82,7 @@ hak_noinline void *hak__malloc_hardened(size_t n)
     hak__fork_check();
     struct hak_heap *heap = hak__heap_current();
     struct hak_here here = HAK_HERE(&hak__thread_word);
-    uint32_t id = hak__trace_take(heap, &here);
+    uint32_t id = hak__trace_take(hak__heap_mine(), &here);
     bool zero;
     if (hak_unlikely(n - 1 >= HAK_MID_MAX - HAK_SEAL || !is_quick(heap)))
         return memalign_by(HAK_ALIGN, n, &zero, id);
@@ -131,7 +131,7 @@ static void hardened_free(void *p, uint32_t word, const char *function)
     if (!hak__shield_lift(p))
         return;
     hak__fork_check();
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     struct hak_here here = HAK_HERE(&hak__thread_word);
     uint32_t class = hak__owner_class(word), id = hak__trace_take(heap, &here);
     if (hak_unlikely(!is_quick(heap) || class > HAK_CLASS_MID_LAST || !hak__harden_is_block(p, class))) {
@@ -147,7 +147,7 @@ static void hardened_free(void *p, uint32_t word, const char *function)
 void hak__freed_hardened(const void *p)
 {
     struct hak_here here = HAK_HERE(&hak__thread_word);
-    hak__trace_freed(p, hak__trace_take(hak__heap_current(), &here));
+    hak__trace_freed(p, hak__trace_take(hak__heap_mine(), &here));
 }
 
 /* --- the rest of the table ------------------------------------------------------------------------------------------------ */

@@ -55,12 +55,13 @@ _Static_assert(sizeof(struct hak_heap_class) == 192, "three cache lines");
 
 enum {
     HAK_MODE_EXACT = 1,
-    HAK_MODE_REDIRECTED = 2,
+    HAK_MODE_SHARE = 2,
     HAK_MODE_SENTINEL = 4,
     HAK_MODE_POLLING = 8,
     HAK_MODE_HARDENED = 16,
     HAK_MODE_PROFILED = 128,
-    HAK_MODE_EXITED = 256
+    HAK_MODE_EXITED = 256,
+    HAK_MODE_APART = HAK_MODE_SHARE | HAK_MODE_SENTINEL /* not a thread's own heap */
 };
 
 /* Why every malloc and free of a class takes the slow path; 0: its bin is open. A large class is closed for good, a class without
@@ -74,8 +75,7 @@ enum hak_closed_reason {
     HAK_CLOSED_UNCACHED = 32,
     HAK_CLOSED_LARGE = 64,
     HAK_CLOSED_PROFILED = HAK_MODE_PROFILED, /* only in large classes: their calls are counted (profile/profile.h) */
-    HAK_CLOSED_REDIRECTED = HAK_MODE_REDIRECTED, /* the thread's requests go to a user heap (userheap/defaults.c) */
-    HAK_CLOSED_BY_MODE = HAK_CLOSED_EXACT | HAK_CLOSED_POLLING | HAK_CLOSED_HARDENED | HAK_CLOSED_REDIRECTED,
+    HAK_CLOSED_BY_MODE = HAK_CLOSED_EXACT | HAK_CLOSED_POLLING | HAK_CLOSED_HARDENED,
 };
 
 /* --- state of the layers above ------------------------------------------------------------------------------------------ */
@@ -176,7 +176,7 @@ struct hak_share {
     struct hak_account *account; /* NULL: a thread's heap, or a share without a user heap */
     struct hak_heap *next; /* of a share: the next of the same user heap, or of the unused shares */
     struct hak_heap *chained; /* of a share: the next one in its bucket, or among the ended ones */
-    struct hak_uheap *standard; /* of a thread's heap in HAK_MODE_REDIRECTED: the target of requests */
+    struct hak_uheap *standard; /* of a thread's heap: the thread's default heap, or NULL */
     uint32_t first_span; /* of a share: the list of all its spans, as the first one's slab plus one */
     bool merged; /* of a share without a user heap: its bins may hold blocks that are the process's now */
     struct hak_share_table table; /* of a thread's heap */

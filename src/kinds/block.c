@@ -15,7 +15,7 @@
  * inherited span begin with what the program has left there, those of a returned page with zero. */
 static hak_cold bool freed_before(uint32_t class, const void *p, bool keys_lost)
 {
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     if (hak__shield_covers(p) || hak__looks_freed(p))
         return hak__cache_has_freed((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, class, p);
     bool suspicious = hak__looks_purged(p) || hak__owner_is_inherited(hak__owner_of(p));
@@ -140,7 +140,7 @@ static const char *state_of(const struct hak_span *span, uint32_t index, const v
 static const char *owner_of_heap(uint32_t id)
 {
     uint32_t state = hak_load(&hak__heap_by_id(id)->state, HAK_RELAXED);
-    if (hak__heap_current()->id == id)
+    if (hak__heap_mine()->id == id)
         return "this thread's";
     return state == HAK_HEAP_PARKED ? "parked" : state == HAK_HEAP_UNUSABLE ? "lost by a fork" : "another thread's";
 }

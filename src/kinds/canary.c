@@ -33,6 +33,7 @@ static hak_rare_data _Atomic uint64_t canary_sites[SITES]; /* 0: unused */
 static hak_rare_data _Atomic uint64_t canary_minute; /* minute << 8 | reports in it */
 static _Atomic(hak_misuse_function *) canary_callback;
 static void *_Atomic canary_argument;
+uintptr_t hak__canary_break;
 
 hak_export void hak_set_misuse_callback(hak_misuse_function *callback, void *argument)
 {
@@ -123,6 +124,8 @@ static void canary_deliver(const struct hak_mistake *mistake, const char *text, 
 
 static const char *outcome_of(const struct hak_mistake *mistake)
 {
+    if (mistake->outcome != NULL)
+        return mistake->outcome;
     switch (mistake->kind) {
     case HAK_MISUSE_DOUBLE_FREE: return "nothing was freed";
     case HAK_MISUSE_SIZE: return "the block was freed";
@@ -157,6 +160,6 @@ void hak__canary_begin(void)
     if (hak__option(HAK_OPTION_misuse) != HAK_MISUSE_REPORTS)
         return;
     hak__trace_begin(hak__hardened.on);
-    hak__foreign_begin();
+    hak__canary_break = (uintptr_t)hak__syscall(SYS_brk, 0);
     hak__misuse_survive = canary_survive;
 }

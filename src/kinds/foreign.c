@@ -44,10 +44,7 @@ static bool others_may_have(const void *p)
 enum { CHUNK_BEFORE_USED = 1, CHUNK_MAPPED = 2, CHUNK_OTHER_ARENA = 4, CHUNK_FLAGS = 7, CHUNK_HEAD = 16 };
 #define ARENA_SIZE ((uintptr_t)64 << 20)   /* of an arena that is not the main one; also their alignment */
 
-static uintptr_t main_arena; /* where it begins */
 static _Atomic size_t freed_mark; /* the second word of a block that a thread has freed lately (tcache); 0: unknown */
-
-void hak__foreign_begin(void) { main_arena = (uintptr_t)hak__syscall(SYS_brk, 0); }
 
 static bool is_readable(uintptr_t address) { return hak__os_readable(address & ~(uintptr_t)7) == 0; }
 static size_t chunk_word(uintptr_t address) { return *(const volatile size_t *)address; }
@@ -87,7 +84,7 @@ static hak_cold bool is_c_librarys(const void *block)
     if (marks == CHUNK_MAPPED)
         return bytes >= page && (chunk - chunk_word(chunk)) % page == 0 && (bytes + chunk_word(chunk)) % page == 0;
     bool main = (marks & CHUNK_OTHER_ARENA) == 0;
-    bool inside = main ? chunk >= main_arena && chunk + bytes < (uintptr_t)hak__syscall(SYS_brk, 0) : is_in_arena(p, bytes);
+    bool inside = main ? chunk >= hak__canary_break && chunk + bytes < (uintptr_t)hak__syscall(SYS_brk, 0) : is_in_arena(p, bytes);
     return (marks & CHUNK_MAPPED) == 0 && inside && chunk_word(p + 8) != freed_second_word() && is_readable(chunk + bytes + 8)
         && (chunk_word(chunk + bytes + 8) & CHUNK_BEFORE_USED) != 0;
 }
@@ -98,8 +95,9 @@ static bool foreign_has(const void *p) { return p != NULL && others_may_have(p) 
 
 static void report_stray(const void *p, const char *function)
 {
+    struct hak_mistake mistake = { HAK_MISUSE_INVALID, function, p, .outcome = "the C library did it" };
     if (hak__is_programs_malloc())
-        hak__misuse_invalid(function, p, "a block of the C library's malloc, which has to judge it");
+        hak__misuse(&mistake, HAK_SAYS_INVALID, function, p, "a block of the C library's malloc");
 }
 
 static uintptr_t others_function(_Atomic uintptr_t *known, const char *name)

@@ -39,7 +39,7 @@ static void huge_free(void *p, uint32_t word, const char *function)
     (void)word;
     hak_assert(!hak__hardened.on, "a hardened process has sealed ones");
     if (hak_unlikely(hak__profile_ever()) || hak_unlikely(hak__uheap_of_huge(hak__slab_of(p)) != NULL)
-        || !hak__huge_free_quickly(hak__heap_current(), p))
+        || !hak__huge_free_quickly(hak__heap_mine(), p))
         hak__huge_free_slow(p, function);
 }
 

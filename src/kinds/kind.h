@@ -115,6 +115,7 @@ hak_cold const void *hak__block_around(uintptr_t address);
 
 hak_at_start void hak__crash_init(void); /* installs the crash report's handlers (crash.c) */
 hak_at_start void hak__canary_begin(void); /* lets misuse be survived, if the option says so (canary.c) */
+extern uintptr_t hak__canary_break; /* the end of the program's data then; the C library's malloc begins there */
 
 /* --- free (plain.c) -------------------------------------------------------------------------------------------------------- */
 
@@ -177,8 +178,6 @@ hak_cold void hak__freed_hardened(const void *p); /* records the call that frees
 
 /* Why no block begins at p, for a report (none.c); `word` is the owner map's. */
 const char *hak__why_invalid(const void *p, uint32_t word);
-
-hak_at_start void hak__foreign_begin(void); /* once, where misuse is survived */
 
 /* Whether the program's malloc is this library, directly or behind a wrapper (foreign.c). */
 hak_cold bool hak__is_programs_malloc(void);

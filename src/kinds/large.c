@@ -9,7 +9,7 @@
 static void *large_resize(void *p, size_t have, size_t n, enum hak_resize how)
 {
     hak_assert(have > HAK_MID_MAX && have <= HAK_LARGE_MAX, "a large block");
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     bool mine = hak__owner_id(hak__owner_of(p)) == heap->id;
     if (n <= HAK_MID_MAX && how == HAK_RESIZE_WASTEFUL)
         n = HAK_MID_MAX + 1;

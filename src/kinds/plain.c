@@ -59,9 +59,23 @@ hak_inline uint32_t full_class(size_t class_offset)
     return hak__class_of_offset((struct hak_class_offset){ (uint32_t)class_offset });
 }
 
+/* Asks the kind what the block is, because its span's heap, its word or its content is unusual. */
+static hak_noinline void free_by_kind(void *p, uint32_t word) { hak__kind_of(p, word)->free(p, word, "free"); }
+
+/* Frees a marked block of a share whose bin is full or closed. */
+static hak_noinline void free_share_full(void *p, size_t class_offset, const struct hak_heap *share)
+{
+    if (!hak__uheap_free_full(p, share->tag | (uint32_t)class_offset))
+        free_by_kind(p, hak__owner_of(p));
+}
+
 static hak_noinline void free_full_slow(void *p, size_t class_offset, struct hak_heap *heap)
 {
     int saved = errno;
+    if (hak_unlikely((heap->mode & HAK_MODE_SHARE) != 0)) {
+        free_share_full(p, class_offset, heap);
+        return;
+    }
     uint64_t started = hak__latency_begin();
     if (hak_unlikely((heap->closed_reasons[full_class(class_offset)] & HAK_CLOSED_PROFILED) != 0))
         hak__profile_forget(p);
@@ -98,7 +112,7 @@ static hak_noinline void free_rest(void *p, uint32_t word, struct hak_heap *heap
     hak__fork_check();
     if (hak_unlikely(hak__misuse_is_survived()) && !hak__mark_claims(p) && !hak__check_block(p, word, "free", NULL))
         return;
-    heap = hak__heap_current(); /* a forked child may have abandoned its heap */
+    heap = hak__heap_mine(); /* a forked child may have abandoned its heap */
     if (hak_unlikely(hak__profile_ever()))
         hak__profile_forget(p);
     if ((heap->mode & HAK_MODE_SENTINEL) != 0 || !hak__heap_lock(heap))
@@ -163,19 +177,10 @@ hak_inline void free_absorb(struct hak_heap *heap, struct hak_class_offset offse
     hak__cache_absorb(heap, offset, p);
 }
 
-/* Puts another heap's block into the outbox. A sentinel has none. */
+/* Puts another heap's block into the outbox. A sentinel has none, and that of a share stays empty. */
 hak_inline bool free_post(struct hak_heap *heap, size_t slab, void *p)
 {
-    return hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) && hak__outbox_add_at(heap, slab, p);
-}
-
-/* Asks the kind what the block is, because its span's heap, its word or its content is unusual. */
-static hak_noinline void free_by_kind(void *p, uint32_t word) { hak__kind_of(p, word)->free(p, word, "free"); }
-
-static hak_noinline void free_share_full(void *p, size_t class_offset, const struct hak_heap *share)
-{
-    if (!hak__uheap_free_full(p, share->tag | (uint32_t)class_offset))
-        free_by_kind(p, hak__owner_of(p));
+    return hak_likely((heap->mode & HAK_MODE_APART) == 0) && hak__outbox_add_at(heap, slab, p);
 }
 
 /* Frees a block of the share; false: it does not look like one in use. */
@@ -196,6 +201,34 @@ static bool free_to_any_share(void *p, uint32_t word, const struct hak_heap *hea
         return false;
     struct hak_heap *share = hak__heap_by_id(hak__owner_id(word));
     return hak_load(&share->user, HAK_RELAXED) == heap && free_to_share(share, p, hak__owner_offset(word), slab);
+}
+
+/* Frees a block as if the thread had no default heap: to its own heap it is perhaps not another's. */
+static hak_noinline void free_at_home(void *p, uint32_t word, const struct hak_slab *slab)
+{
+    struct hak_heap *home = hak__heap_mine();
+    struct hak_class_offset offset = { word ^ home->tag };
+    hak_assert((home->mode & HAK_MODE_APART) == 0, "the thread has a heap of its own");
+    if (offset.bytes >= HAK_CLASS_OFFSET_LIMIT) {
+        hak__free_foreign(p, offset.bytes, home, slab);
+    } else if (hak_unlikely(!hak__begins_block(slab, hak__class_at_offset(offset), p) || hak__looks_freed(p))) {
+        hak__free_verify(p, offset.bytes, home);
+    } else {
+        hak__mark_freed(p);
+        if (hak_unlikely(!hak__cache_push(hak__bin_at(home, offset), p)))
+            hak__free_full(p, offset.bytes, home);
+    }
+}
+
+static bool is_away(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_APART) != 0 && hak__thread_notes.home != NULL; }
+
+/* What no outbox has taken. */
+static hak_noinline void free_unposted(void *p, uint32_t word, struct hak_heap *heap, const struct hak_slab *slab)
+{
+    if (hak_unlikely(is_away(heap)))
+        free_at_home(p, word, slab);
+    else
+        free_rest(p, word, heap);
 }
 
 /* Frees a block of a thread's span that is inherited, or that a thread without a heap frees. */
@@ -221,7 +254,9 @@ static bool is_of_thread(uint32_t word) { return hak__names_span(word) && !hak__
 static hak_noinline void free_other(void *p, size_t share_diff, struct hak_heap *heap, const struct hak_slab *slab)
 {
     uint32_t word = (uint32_t)share_diff ^ heap->share_tag ^ heap->tag;
-    if (is_of_thread(word))
+    if (hak_unlikely(is_away(heap)) && hak__names_span(word))
+        free_at_home(p, word, slab);
+    else if (is_of_thread(word))
         free_apart(p, word, heap, slab);
     else if (!free_to_any_share(p, word, heap, slab))
         free_by_kind(p, word);
@@ -266,7 +301,7 @@ void hak__free_foreign(void *p, size_t owner_diff, struct hak_heap *heap, const 
     if (absorbs)
         free_absorb(heap, offset, p);
     else if (hak_unlikely(!free_post(heap, number, p)))
-        free_rest(p, (uint32_t)owner_diff ^ heap->tag, heap);
+        free_unposted(p, (uint32_t)owner_diff ^ heap->tag, heap, slab);
 }
 
 /* A block of the window is the first that a forked child frees. */
@@ -288,7 +323,7 @@ hak_noinline void hak__free_block(void *p, uint32_t word, const char *function)
     bool usable = hak__shield_lift(p);
     if (!hak__check_block(p, word, function, NULL) || !usable)
         return;
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     struct hak_class_offset offset = hak__owner_offset(word);
     if ((word ^ heap->tag) < HAK_CLASS_OFFSET_LIMIT) {
         hak__mark_freed(p);

@@ -18,7 +18,7 @@ static hak_cold void sampled_misuse(const struct hak_record *record, const void 
 {
     bool start = state != HAK_SAMPLE_UNUSED && record->block == (uintptr_t)p && state != HAK_SAMPLE_HOLE;
     bool tells = state != HAK_SAMPLE_UNUSED && record->design != NULL && record->design->tell != NULL;
-    struct hak_mistake mistake = { HAK_MISUSE_INVALID, function, p, tells ? tell_record : NULL, record };
+    struct hak_mistake mistake = { HAK_MISUSE_INVALID, function, p, tells ? tell_record : NULL, record, NULL };
     if (start && hak_begins(function, "free")) {
         mistake.kind = HAK_MISUSE_DOUBLE_FREE;
         hak__misuse(&mistake, HAK_SAYS_DOUBLE_FREE, function, p, (uint64_t)record->counted);

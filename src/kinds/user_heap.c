@@ -30,7 +30,7 @@ static void share_give(struct hak_heap *share, void *p, uint32_t word, bool mine
 
 static bool is_mine(const struct hak_heap *share)
 {
-    const struct hak_heap *mine = hak__heap_current();
+    const struct hak_heap *mine = hak__heap_mine();
     return (mine->mode & HAK_MODE_SENTINEL) == 0 && hak_load(&share->user, HAK_RELAXED) == mine;
 }
 
@@ -75,7 +75,7 @@ hak_inline void forget_sample(const void *p, uint32_t word)
 
 static void poll_mine(void)
 {
-    struct hak_heap *mine = hak__heap_current();
+    struct hak_heap *mine = hak__heap_mine();
     if ((mine->mode & HAK_MODE_SENTINEL) == 0)
         hak__upkeep_poll(mine);
 }

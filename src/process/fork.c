@@ -35,13 +35,13 @@ static void begin_generation(struct hak_heap *mine)
  * meanwhile: it would wait for the repair to end, and no thread has the locks. */
 static bool fork_repair(void)
 {
-    bool forker = (hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0;
+    bool forker = (hak__heap_mine()->mode & HAK_MODE_SENTINEL) == 0;
     const struct hak_regions *regions = hak_load(&hak__regions, HAK_RELAXED);
     hak__window_show();
     if (regions != NULL)
         regions->fork_child();
     if (forker)
-        begin_generation(hak__heap_current());
+        begin_generation(hak__heap_mine());
     if (hak__fork_alone() && forker)
         return true;
     hak__lock_fork_child(held_while_starting);

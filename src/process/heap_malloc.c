@@ -21,7 +21,7 @@ enum { PRESSURE_CALLS = 16 }; /* per request */
 static void *share_take(struct hak_heap *share, uint32_t class, size_t n)
 {
     void *block = NULL;
-    uint32_t reasons = share->closed_reasons[class];
+    uint32_t reasons = share->closed_reasons[class] & ~(uint32_t)HAK_CLOSED_PROFILED;
     if (reasons == HAK_CLOSED_LARGE)
         hak__large_cache_answer(&share->large_cache);
     if (reasons == HAK_CLOSED_LARGE && n <= HAK_LARGE_MAX && hak_likely(!hak__hardened.on))

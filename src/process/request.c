@@ -57,7 +57,7 @@ void *hak__request_sample(struct hak_uheap *own, size_t align, size_t n)
     bool without = n == 0 && hak__hardened.on; /* blocks of no bytes stay inaccessible (harden/zero_size.c) */
     if (heap == NULL || without)
         return NULL;
-    if (own == NULL && (heap->mode & HAK_MODE_REDIRECTED) != 0)
+    if (own == NULL && heap != hak__heap_current())
         own = heap->share.standard;
     bool counts = counting && hak__profile_due(heap, n);
     bool guarded = guard_is_due(heap, own, hak__hardened.on ? hak__harden_class(align, n) : hak__aligned_class(align, n));
@@ -79,7 +79,7 @@ void hak__request_note(void *block, size_t n)
 
 static size_t collect(void flush(struct hak_heap *))
 {
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     if ((heap->mode & HAK_MODE_SENTINEL) == 0 && hak__heap_lock(heap)) {
         hak__uheap_leave(heap);
         hak__heap_collect(heap);
@@ -104,7 +104,7 @@ enum { RELIEF_SHARE = 16, RELIEF_TURNS = 32, RELIEF_MS = 100 };
 /* Changes when this thread has released memory, or any other has in larger steps. */
 static uint64_t relief_state(void)
 {
-    const struct hak_heap *heap = hak__heap_current();
+    const struct hak_heap *heap = hak__heap_mine();
     bool has = (heap->mode & HAK_MODE_SENTINEL) == 0;
     return hak_counted(&hak__arena_published.mapped) + (has ? hak_counted(&heap->polling.idle_bytes) : 0);
 }
@@ -126,25 +126,19 @@ void hak__request_relieve(size_t n)
     hak_store(&state_then, relief_state(), HAK_RELAXED);
 }
 
-static void redirect(struct hak_heap *heap, bool away)
-{
-    hak__cache_redirect(heap, away);
-    hak__heap_unlock(heap);
-}
-
 struct hak_heap *hak__request_apart(void)
 {
-    struct hak_heap *heap = hak__heap_current();
-    if (hak_likely((heap->mode & HAK_MODE_REDIRECTED) == 0) || !hak__heap_lock(heap))
+    struct hak_heap *heap = hak__request_heap();
+    if (hak_likely(heap == NULL || heap == hak__heap_current()))
         return NULL;
-    redirect(heap, false);
+    hak__heap_set_current(heap);
     return heap;
 }
 
 void hak__request_apart_end(struct hak_heap *heap)
 {
-    if (heap != NULL && hak__heap_lock(heap))
-        redirect(heap, true);
+    if (heap != NULL && heap == hak__heap_current())
+        hak__uheap_lead(heap);
 }
 
 void *hak__fail(int code)
@@ -158,7 +152,7 @@ void *hak__no_memory(void) { return hak__fail(ENOMEM); }
 /* Huge blocks need no heap, but a thread that has one polls upkeep for them. */
 void hak__poll_huge(size_t given, size_t taken)
 {
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     hak__background_poll();
     if ((heap->mode & HAK_MODE_SENTINEL) != 0)
         return;
@@ -194,7 +188,7 @@ hak_inline void *alloc_class(uint32_t class, size_t n)
 {
     struct hak_heap *heap = hak__request_enter();
     void *block = NULL;
-    if (heap != NULL && hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0)) {
+    if (hak_unlikely(heap != hak__heap_current()) && heap != NULL) { /* a user heap is the thread's default */
         hak__heap_unlock(heap);
         return hak__uheap_alloc_class(heap->share.standard, class, n, "malloc");
     }
@@ -210,7 +204,7 @@ hak_inline void *alloc_class(uint32_t class, size_t n)
 
 static hak_cold void *alloc_class_again(uint32_t class, size_t n)
 {
-    if ((hak__heap_current()->mode & HAK_MODE_REDIRECTED) != 0) /* a redirected heap has done so already */
+    if (hak__heap_current() != hak__heap_mine()) /* a default heap has done so already */
         return NULL;
     hak__request_relieve(hak__classes[class].size);
     void *block = alloc_class(class, n);

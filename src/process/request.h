@@ -12,7 +12,7 @@ hak_at_start struct hak_heap *hak__request_heap_slow(void);
 hak_inline struct hak_heap *hak__request_heap(void)
 {
     hak__fork_check();
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     return hak_likely((heap->mode & HAK_MODE_SENTINEL) == 0) ? heap : hak__request_heap_slow();
 }
 
@@ -20,22 +20,22 @@ hak_inline struct hak_heap *hak__request_heap(void)
  * default heap, because the request is then that heap's. Otherwise the sentinel stays. */
 hak_inline bool hak__request_is_plain(const struct hak_heap *heap)
 {
-    uint32_t mode = heap->mode & (HAK_MODE_REDIRECTED | HAK_MODE_SENTINEL);
-    return mode == 0 || (mode == HAK_MODE_SENTINEL && hak_load(&hak__uheap_inherited, HAK_RELAXED) == NULL);
+    bool mine = (heap->mode & HAK_MODE_APART) == 0;
+    return mine || (hak__thread_notes.home == NULL && hak_load(&hak__uheap_inherited, HAK_RELAXED) == NULL);
 }
 hak_inline struct hak_uheap *hak__request_standard(void)
 {
     struct hak_heap *heap = hak__heap_current();
     if (hak_likely(hak__request_is_plain(heap)) || (heap = hak__request_heap()) == NULL)
         return NULL;
-    return (heap->mode & HAK_MODE_REDIRECTED) != 0 ? heap->share.standard : NULL;
+    return heap->share.standard;
 }
 
 /* The same, locked. If a fork intervenes, the child may have to abandon the heap and take another. */
 hak_inline struct hak_heap *hak__request_enter(void)
 {
     struct hak_heap *heap = hak__heap_current();
-    while (hak_unlikely((heap->mode & HAK_MODE_SENTINEL) != 0) || hak_unlikely(!hak__heap_lock(heap))) {
+    while (hak_unlikely((heap->mode & HAK_MODE_APART) != 0) || hak_unlikely(!hak__heap_lock(heap))) {
         heap = hak__request_heap();
         if (heap == NULL)
             break;

@@ -37,7 +37,12 @@ static struct hak_heap *early_heap;
 static struct hak_lock exit_heap_mutex = HAK_LOCK_INIT(HAK_RANK_EXIT_HEAP);
 static struct hak_heap *exit_heap;
 
-static void set_current(const void *heap) { hak__thread_word = (intptr_t)((uintptr_t)heap - (uintptr_t)&hak__sentinel); }
+/* The thread has this heap from now on, or a sentinel, and no default heap. */
+static void set_current(const void *heap)
+{
+    hak__heap_set_current(heap);
+    hak__thread_notes.home = NULL;
+}
 
 bool hak__thread_has_exited(void) { return (hak__heap_current()->mode & HAK_MODE_EXITED) != 0; }
 
@@ -67,8 +72,7 @@ static bool thread_is_gone(uint64_t thread)
 /* Caller holds the heap lock. */
 static void lay_aside(struct hak_heap *heap)
 {
-    if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0))
-        hak__uheap_set_standard(heap, NULL, "malloc");
+    hak__uheap_drop_standard(heap);
     hak__uheap_leave(heap);
     hak__heap_collect(heap);
     hak__cache_leave(heap);
@@ -148,8 +152,6 @@ static struct hak_heap *obtain_heap(void)
     if (heap != NULL) {
         hak__cache_take_up(heap);
         hak__cache_unpark(heap);
-        if (hak_unlikely((heap->mode & HAK_MODE_REDIRECTED) != 0)) /* left behind by a fork */
-            hak__cache_redirect(heap, false);
         return heap;
     }
     heap = heap_make();
@@ -191,7 +193,7 @@ struct hak_heap *hak__thread_attach(void)
 {
     hak__fork_check();
     hak__lock_me(); /* may allocate */
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     if ((heap->mode & HAK_MODE_SENTINEL) == 0)
         return heap;
     if ((heap->mode & HAK_MODE_EXITED) != 0)
@@ -221,7 +223,7 @@ struct hak_heap *hak__thread_attach(void)
 struct hak_heap *hak__thread_attach_to_free(void)
 {
     hak__fork_check();
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     bool without = (heap->mode & HAK_MODE_SENTINEL) != 0 && ++hak__thread_notes.frees_without_heap < FREES_WITHOUT_HEAP;
     return without ? NULL : hak__thread_attach();
 }
@@ -244,7 +246,7 @@ static void use_exited_sentinel(void)
 static void thread_ends(void *value)
 {
     struct hak_heap *heap = value;
-    if (heap != hak__heap_current())
+    if (heap != hak__heap_mine())
         return;
     heap->ending = !heap->ending;
     if (heap->ending && hak__os_key_set(key, heap) == 0)
@@ -253,6 +255,7 @@ static void thread_ends(void *value)
         use_exited_sentinel();
         return;
     }
+    set_current(heap);
     lay_aside(heap);
     hak__heap_unlock(heap);
     use_exited_sentinel();
@@ -265,7 +268,7 @@ static void thread_ends(void *value)
 void hak__thread_init(void)
 {
     bool now = early_heap != NULL || hak__option(HAK_OPTION_sample_guards) != 0;
-    struct hak_heap *heap = now ? hak__thread_attach() : hak__heap_current();
+    struct hak_heap *heap = now ? hak__thread_attach() : hak__heap_mine();
     if (make_key() && heap != NULL && (heap->mode & HAK_MODE_SENTINEL) == 0)
         hak__os_key_set(key, heap);
 }
@@ -284,7 +287,7 @@ void hak__thread_reopen_early(void)
 {
     if (early_heap != NULL)
         hak__thread_attach(); /* thread-local memory may have lost the heap */
-    if (early_heap == NULL || early_heap != hak__heap_current() || !hak__heap_lock(early_heap))
+    if (early_heap == NULL || early_heap != hak__heap_mine() || !hak__heap_lock(early_heap))
         return;
     hak__cache_flush(early_heap);
     if (!hak__hardened.on)
@@ -317,7 +320,7 @@ void hak__exit_heap_unlock(void)
 
 bool hak__thread_fork_arrive(void)
 {
-    struct hak_heap *mine = hak__heap_current();
+    struct hak_heap *mine = hak__heap_mine();
     bool left = (mine->mode & HAK_MODE_SENTINEL) == 0 && hak_load(&mine->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE;
     if (left)
         set_current(&hak__sentinel);
@@ -326,10 +329,9 @@ bool hak__thread_fork_arrive(void)
 
 bool hak__thread_fork_child(bool forker)
 {
-    struct hak_heap *mine = hak__heap_current();
+    struct hak_heap *mine = hak__heap_mine();
     hak__lock_fork_child(&exit_heap_mutex);
     hak__uheap_fork_child();
-    hak__standards_fork_child(mine);
     if (exit_heap != NULL && hak__heap_is_left(exit_heap)) {
         hak__heap_lose(exit_heap);
         exit_heap = NULL;
@@ -345,9 +347,11 @@ bool hak__thread_fork_child(bool forker)
         hak__heap_lose(mine);
         set_current(&hak__sentinel);
     }
-    if ((hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0)
-        set_thread(hak__heap_current());
-    hak__background_fork_child((hak__heap_current()->mode & HAK_MODE_SENTINEL) == 0);
+    bool has = (hak__heap_mine()->mode & HAK_MODE_SENTINEL) == 0;
+    hak__standards_fork_child(hak__heap_mine());
+    if (has)
+        set_thread(hak__heap_mine());
+    hak__background_fork_child(has);
     hak__common_fork_child();
     hak__heaps_fork_child(mine, exit_heap);
     return true;
@@ -360,7 +364,7 @@ void hak__thread_settle(void)
     _Atomic uint32_t *mark = hak_peek(&hak__forked.mark);
     if (hak__fork_alone() || mark == NULL || hak_load(mark, HAK_ACQUIRE) != HAK_FORK_REPAIRED)
         return;
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     if ((heap->mode & HAK_MODE_SENTINEL) == 0 && hak__heap_try_lock(heap, HAK_OWNER)) {
         hak__outbox_flush(heap, "free");
         hak__heap_collect(heap);

@@ -138,15 +138,15 @@ void hak__profile_stop(void)
 /* Counts while tracers are attached. What the system refuses is tried again when the next tracer comes. */
 static void follow_tracers(void)
 {
-    static _Atomic bool followed;
+    static _Atomic bool followed_last;
     bool attached = hak__profile_tracers != 0;
-    if (attached == hak_load(&followed, HAK_RELAXED))
+    if (attached == hak_load(&followed_last, HAK_RELAXED))
         return;
     if (!attached)
         end_counting(HAK_PROFILE_TRACED);
     else if (begin_counting(HAK_PROFILE_TRACED, 0) == EBUSY)
         return;
-    hak_store(&followed, attached, HAK_RELAXED);
+    hak_store(&followed_last, attached, HAK_RELAXED);
 }
 
 bool hak__profile_claim(_Atomic uint32_t *word)

@@ -291,7 +291,7 @@ void *hak__region_alloc(struct hak_region *region, size_t align, size_t n, const
 
 /* Caller holds the lock; releases it before the report. */
 static hak_cold void region_misuse(struct hak_region *region, struct hak_robust_thread *me, const void *p,
-                                                const struct hak_region_block *block, const char *function, bool freeing)
+                                   const struct hak_region_block *block, const char *function, bool freeing)
 {
     bool inside = (uintptr_t)p - (uintptr_t)region < region->size;
     region_unlock(region, me);

@@ -118,7 +118,7 @@ static const struct hak_labels *replace(const struct hak_labels *labels, const s
                                         const struct hak_labels *value)
 {
     hak_assert(value == NULL || value->of == key, "a value of this key");
-    if (labels != NULL && labels->of->of > key)
+    if (labels != NULL && labels->of->of->number > key->number)
         return put_on(replace(labels->under, key, value), labels->of);
     if (labels != NULL && labels->of->of == key)
         labels = labels->under;

@@ -9,7 +9,7 @@
  *   value         its key  NULL                          its text
  *   combination   a value  the rest, or NULL: no more    ""
  *
- * Invariant: from a combination down `under`, keys descend by address, so no key comes twice and the order of setting them is no
+ * Invariant: from a combination down `under`, keys descend by number, so no key comes twice and the order of setting them is no
  * matter. Bounds: HAK_LABEL_KEYS keys, HAK_LABEL_VALUES values of a key, HAK_LABEL_PARTS parts. What exceeds one of the last two
  * gets the value "(other)", for which HAK_LABEL_SPARE parts remain; what exceeds all is not set. */
 #pragma once

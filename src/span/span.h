@@ -71,7 +71,7 @@ hak_inline bool hak__begins_block(const struct hak_slab *slab, const struct hak_
 hak_inline bool hak__looks_freed(const void *p) { return *(const hak_key *)p == hak__freed_key; }
 hak_inline bool hak__looks_purged(const void *p) { return *(const hak_key *)p == 0; }
 hak_inline void hak__mark_freed(void *p) { *(hak_key *)p = hak__freed_key; }
-hak_inline bool hak__mark_claims(void *p)   /* marks it; false: it looked freed already */
+hak_inline bool hak__mark_claims(void *p) /* marks it; false: it looked freed already */
 {
     return hak_exchange((_Atomic hak_key *)p, hak__freed_key, HAK_ACQ_REL) != hak__freed_key;
 }

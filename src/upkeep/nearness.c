@@ -136,7 +136,7 @@ void hak__near_poll_slow(struct hak_heap *heap, uint64_t now_ms)
 
 static void near_watch(size_t mapped)
 {
-    struct hak_heap *heap = hak__heap_current();
+    struct hak_heap *heap = hak__heap_mine();
     (void)mapped;
     hak__near_poll_slow((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, hak__os->now_ms());
 }

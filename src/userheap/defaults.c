@@ -1,25 +1,34 @@
-/* Default heaps: where a thread's plain requests go. While it is a user heap, the thread's bins are closed for
- * HAK_CLOSED_REDIRECTED, so every malloc takes its slow half, which asks that heap (request.c); the fast path is unchanged.
+/* Default heaps: where a thread's plain requests go. While it is a user heap, the thread's word leads to the thread's share of that
+ * heap, so that malloc's and free's fast paths serve it as they would the thread's own heap, whose blocks are then another heap's.
+ * Until there is a share the word leads to the sentinel, and the next request makes one.
  *
  * own.standards = threads' heaps with share.standard == own, plus 1 if new threads begin with it. A heap with any cannot end. */
-#include "cache/tune.h"
+#include "cache/cache.h"
 #include "diag/report.h"
 #include "userheap/userheap.h"
 
 _Atomic(struct hak_uheap *) hak__uheap_inherited;
 
+/* Sequentially consistent, like the destruction: of the two, at least one sees the other. */
 static bool standard_count(struct hak_uheap *own, const char *function)
 {
     if (!hak__uheap_expect(own, function))
         return false;
-    hak__lock_acquire(&own->lock);
-    bool alive = hak__uheap_is_alive(own);
-    if (alive)
-        hak_fetch_add(&own->standards, 1, HAK_RELAXED);
-    hak__lock_release(&own->lock);
-    if (!alive)
-        hak__uheap_misuse(own, function);
-    return alive;
+    hak_fetch_add(&own->standards, 1, HAK_SEQ_CST);
+    if (hak_likely(hak_load(&own->magic, HAK_SEQ_CST) == HAK_OWN_ALIVE))
+        return true;
+    hak_fetch_sub(&own->standards, 1, HAK_RELAXED);
+    hak__uheap_misuse(own, function);
+    return false;
+}
+
+void hak__uheap_lead(struct hak_heap *mine)
+{
+    const struct hak_uheap *own = mine->share.standard;
+    const struct hak_heap *share = own == NULL ? mine : hak__share_find(mine, own);
+    hak__thread_notes.home = mine; /* before the word leads elsewhere */
+    hak_signal_fence();
+    hak__heap_set_current(share != NULL ? (const void *)share : &hak__sentinel);
 }
 
 struct hak_uheap *hak__uheap_set_standard(struct hak_heap *mine, struct hak_uheap *own, const char *function)
@@ -30,11 +39,18 @@ struct hak_uheap *hak__uheap_set_standard(struct hak_heap *mine, struct hak_uhea
     if (own != NULL && !standard_count(own, function))
         return former;
     mine->share.standard = own;
-    if ((own == NULL) != (former == NULL))
-        hak__cache_redirect(mine, own != NULL);
+    hak__uheap_lead(mine);
     if (former != NULL)
-        hak_fetch_sub(&former->standards, 1, HAK_RELAXED);
+        hak_fetch_sub(&former->standards, 1, HAK_RELEASE);
     return former;
+}
+
+void hak__uheap_drop_standard(struct hak_heap *ending)
+{
+    struct hak_uheap *former = ending->share.standard;
+    ending->share.standard = NULL;
+    if (former != NULL)
+        hak_fetch_sub(&former->standards, 1, HAK_RELEASE);
 }
 
 struct hak_uheap *hak__uheap_set_inherited(struct hak_uheap *own, const char *function)
@@ -53,18 +69,15 @@ void hak__uheap_inherit(struct hak_heap *mine)
     struct hak_uheap *own = hak_load(&hak__uheap_inherited, HAK_ACQUIRE);
     if (hak_likely(own == NULL))
         return;
-    if (!hak__heap_lock(mine))
-        return;
     hak__lock_acquire(&own->lock);
     bool still = hak__uheap_is_alive(own) && hak_load(&hak__uheap_inherited, HAK_RELAXED) == own;
     if (still)
         hak_fetch_add(&own->standards, 1, HAK_RELAXED);
     hak__lock_release(&own->lock);
-    if (still) {
-        mine->share.standard = own;
-        hak__cache_redirect(mine, true);
-    }
-    hak__heap_unlock(mine);
+    if (!still)
+        return;
+    mine->share.standard = own;
+    hak__uheap_lead(mine);
 }
 
 /* Threads missing in the child have no standard heap there. */

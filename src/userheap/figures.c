@@ -124,7 +124,8 @@ int hak__uheap_visit(struct hak_uheap *own, hak_heap_visitor *visit, void *argum
         stop = visit_share(share, visit, argument);
     for (uint32_t slab = 0; stop == 0 && (slab = next_huge(own, slab)) != 0;) {
         void *block = hak__slab_start(slab - 1);
-        stop = visit(block, hak__hardened.on ? hak__harden_huge_size(block, "hak_heap_visit", false) : hak__huge_usable(block), argument);
+        stop = visit(block, hak__hardened.on ? hak__harden_huge_size(block, "hak_heap_visit", false) : hak__huge_usable(block),
+                     argument);
     }
     return stop;
 }

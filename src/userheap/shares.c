@@ -111,6 +111,7 @@ static struct hak_heap *share_new(void)
         return NULL;
     share->tag = hak__owner_aged(0, share->id, 0) | HAK_CLASS_OFFSET_OWN;
     hak__cache_open(share, hak__cache_mode());
+    share->mode |= HAK_MODE_SHARE | HAK_MODE_PROFILED; /* its large blocks may be the profiler's */
     hak__cache_park(share);
     hak_store(&share->state, HAK_HEAP_SHARE, HAK_RELEASE);
     hak__heap_unlock(share);
@@ -130,14 +131,13 @@ static size_t table_buckets(const struct hak_share_table *table)
 static void table_push(struct hak_heap **link, struct hak_heap *share)
 {
     share->share.chained = *link;
-    hak_owner_store(link, share);
+    *link = share;
 }
 
 static struct hak_heap *table_pop(struct hak_heap **link)
 {
     struct hak_heap *share = *link;
-    if (share != NULL)
-        hak_owner_store(link, share->share.chained);
+    *link = share == NULL ? NULL : share->share.chained;
     return share;
 }
 
@@ -274,6 +274,8 @@ static void share_empty(struct hak_heap *share, bool lives)
 static void share_detach(struct hak_heap *share)
 {
     struct hak_uheap *own = hak_peek(&share->own);
+    if (hak_unlikely(share == hak__heap_current())) /* the default's: the next request makes one anew */
+        hak__heap_set_current(&hak__sentinel);
     if (own != NULL)
         hak__lock_acquire(&own->lock);
     bool lives = own != NULL && hak_peek(&share->own) == own;
@@ -303,8 +305,7 @@ void hak__share_keep(struct hak_heap *mine, struct hak_heap *share, const struct
         share_keep(mine, share);
 }
 
-/* Looks into a few buckets for each share that comes: keeps those whose heaps other threads have ended, and leaves some, but not
- * the new one, while there are too many. */
+/* Looks into buckets: keeps shares whose heaps others have ended, and leaves some, but not the new one, while there are too many. */
 static void table_tend(struct hak_heap *mine, const struct hak_heap *new, size_t buckets)
 {
     struct hak_share_table *table = &mine->share.table;
@@ -312,16 +313,14 @@ static void table_tend(struct hak_heap *mine, const struct hak_heap *new, size_t
         struct hak_heap **link = &table->buckets[table->hand++ & (table_buckets(table) - 1)], *share;
         while ((share = *link) != NULL) {
             bool ended = hak_peek(&share->own) == NULL;
-            if (share == new || (!ended && table->count <= HAK_OWN_ATTACHED)) {
+            bool room = table->count <= HAK_OWN_ATTACHED || share == hak__heap_current();
+            if (share == new || (!ended && room)) {
                 link = &share->share.chained;
                 continue;
             }
             table_pop(link);
             table->count--;
-            if (ended)
-                share_keep(mine, share);
-            else
-                share_detach(share);
+            ended ? share_keep(mine, share) : share_detach(share);
         }
     }
 }
@@ -360,7 +359,7 @@ static struct hak_heap *share_attach(struct hak_heap *mine, struct hak_uheap *ow
         share = mine->share.table.ended == NULL ? NULL : share_enter(mine, own, function);
     }
     if (share == NULL)
-        return NULL;
+        return NULL; /* the system refuses, or the heap has ended */
     share_unpark(share);
     table_add(mine, share, own);
     hak__share_choose(mine, share);
@@ -378,8 +377,11 @@ struct hak_heap *hak__uheap_attach(struct hak_heap *mine, struct hak_uheap *own,
         share = NULL;
     }
     if (share == NULL)
-        return share_attach(mine, own, function);
-    hak__share_choose(mine, share);
+        share = share_attach(mine, own, function);
+    else
+        hak__share_choose(mine, share);
+    if (hak_unlikely(own == mine->share.standard) && share != NULL && hak__heap_current() != mine)
+        hak__heap_set_current(share);
     return share;
 }
 
@@ -413,13 +415,11 @@ void hak__uheap_leave_one(struct hak_heap *mine, struct hak_uheap *own)
 void hak__uheap_leave(struct hak_heap *mine)
 {
     struct hak_share_table *table = &mine->share.table;
-    struct hak_heap *share;
     hak__share_choose(mine, NULL);
     for (size_t i = 0; i < table_buckets(table); i++)
-        while ((share = table_pop(&table->buckets[i])) != NULL)
+        for (struct hak_heap *share; (share = table_pop(&table->buckets[i])) != NULL; table->count--)
             share_detach(share);
-    table->count = 0;
-    for (; (share = table_pop(&table->ended)) != NULL; table->ended_count--)
+    for (struct hak_heap *share; (share = table_pop(&table->ended)) != NULL; table->ended_count--)
         share_detach(share);
 }
 
@@ -502,11 +502,10 @@ static void share_forget_blocks(struct hak_heap *share)
 
 void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool purge)
 {
-    uint32_t slab = share->share.first_span;
     if (hak_unlikely(share->quarantine != NULL))
         hak__quarantine_flush(share, "free");
     hak__assigned_let_go(share);
-    slab = share->share.first_span; /* blocks leaving the quarantine may have ended some */
+    uint32_t slab = share->share.first_span; /* blocks leaving the quarantine may have ended some */
     share->share.first_span = 0;
     share_forget_blocks(share);
     while (slab != 0) {

@@ -232,7 +232,7 @@ void hak__uheap_huge_end_all(struct hak_uheap *own, bool keep)
  * join another heap at once: if it is another thread's, it is not read afterwards. */
 static void end_shares(struct hak_uheap *own, enum hak_share_end end)
 {
-    struct hak_heap *mine = hak__heap_current();
+    struct hak_heap *mine = hak__heap_mine();
     for (struct hak_heap *share = own->shares, *next; share != NULL; share = next) {
         next = share->share.next;
         const struct hak_heap *user = hak_load(&share->user, HAK_RELAXED);
@@ -251,14 +251,15 @@ void hak__uheap_destroy(struct hak_uheap *own, const char *function)
 {
     if (!own_lock(own, function))
         return;
-    if (hak_load(&own->standards, HAK_RELAXED) != 0) {
+    /* No thread attaches from here on. seq_cst: see standard_count. */
+    hak_store(&own->magic, HAK_OWN_GONE, HAK_SEQ_CST);
+    if (hak_load(&own->standards, HAK_SEQ_CST) != 0) {
+        hak_store(&own->magic, HAK_OWN_ALIVE, HAK_RELEASE);
         hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_INVALID, .function = function, .p = own },
                     "%s(): heap %p is still the default of a thread", function, (void *)own);
         hak__lock_release(&own->lock);
         return;
     }
-    /* No thread attaches from here on. release: pairs with hak__uheap_is_alive. */
-    hak_store(&own->magic, HAK_OWN_GONE, HAK_RELEASE);
     hak__samples_end(&own->samples, true, function);
     end_shares(own, HAK_SHARE_DESTROYED);
     hak__uheap_huge_end_all(own, false);
@@ -280,10 +281,15 @@ void hak__uheap_reset(struct hak_uheap *own, const char *function)
     hak__lock_release(&own->lock);
 }
 
-void hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *function)
+bool hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *function)
 {
     if (!own_lock(own, function))
-        return;
+        return true;
+    uint32_t here = (into->share.standard == own) + (hak_load(&hak__uheap_inherited, HAK_RELAXED) == own);
+    if (hak_load(&own->standards, HAK_RELAXED) > here) { /* that thread's bins are open to it */
+        hak__lock_release(&own->lock);
+        return false;
+    }
     hak__samples_merge(&own->samples);
     struct hak_heap **link = &own->shares, *share;
     while ((share = *link) != NULL) {
@@ -301,6 +307,7 @@ void hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *
     }
     hak__uheap_huge_end_all(own, true);
     hak__lock_release(&own->lock);
+    return true;
 }
 
 struct hak_uheap *hak__uheap_of(const void *p)

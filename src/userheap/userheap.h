@@ -67,8 +67,8 @@ void hak__uheap_destroy(struct hak_uheap *own, const char *function);
 /* Ends all its blocks and keeps its memory. */
 void hak__uheap_reset(struct hak_uheap *own, const char *function);
 
-/* Gives its blocks to a thread's heap. */
-void hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *function);
+/* Gives its blocks to the calling thread's own heap; false: it is another thread's default. */
+bool hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *function);
 
 /* The user heap of the block at p, which is in the window; or NULL. */
 struct hak_uheap *hak__uheap_of(const void *p);
@@ -158,8 +158,12 @@ void hak__uheap_huge_end_all(struct hak_uheap *own, bool keep); /* frees them, o
 
 /* --- a thread's standard heap (defaults.c) ------------------------------------------------------------------------------ */
 
-/* Redirects the requests of the thread with this heap; NULL: back to its own. Returns the previous heap. */
+/* Redirects the requests of the calling thread, whose own heap is `mine`; NULL: back to that. Returns the previous heap. */
 struct hak_uheap *hak__uheap_set_standard(struct hak_heap *mine, struct hak_uheap *own, const char *function);
+
+/* Makes the calling thread's word follow the default heap of `mine`, its own heap. The second: a thread that ends has none. */
+void hak__uheap_lead(struct hak_heap *mine);
+void hak__uheap_drop_standard(struct hak_heap *ending);
 
 /* The same for threads that get their heaps later: they begin with it. */
 extern _Atomic(struct hak_uheap *) hak__uheap_inherited;

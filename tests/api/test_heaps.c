@@ -12,7 +12,8 @@ enum { BLOCKS = 3000 };
 
 static hak_heap_t *new_heap(const char *name, size_t limit)
 {
-    hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .name = name, .limit = limit });
+    hak_heap_t *heap =
+        hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .name = name, .limit = limit });
     expect(heap != NULL);
     return heap;
 }
@@ -119,8 +120,8 @@ static void destruction_ends_everything(void **state)
             hak_stats_snapshot(before, sizeof *before);
     }
     hak_stats_snapshot(after, sizeof *after);
-    expect_op(after->superslabs_taken, <=, before->superslabs_taken + 8);   /* hardened mode keeps some apart */
-    expect_op(after->bytes_mapped, <=, before->bytes_mapped + (64u << 20));   /* what may stay for the purge delay */
+    expect_op(after->superslabs_taken, <=, before->superslabs_taken + 8); /* hardened mode keeps some apart */
+    expect_op(after->bytes_mapped, <=, before->bytes_mapped + (64u << 20)); /* what may stay for the purge delay */
     check(others, BLOCKS);
     expect(hak_check_heap());
     hak_heap_destroy(other);
@@ -499,6 +500,47 @@ static void *default_here(void *argument)
     return p;
 }
 
+static pthread_barrier_t both;
+static void *has_default(void *argument)
+{
+    hak_heap_set_default(argument);
+    void *p = hak_malloc(100);
+    pthread_barrier_wait(&both);
+    pthread_barrier_wait(&both);
+    expect_ptr(hak_heap_of(p), argument);
+    hak_free(p);
+    return NULL;
+}
+
+/* Its blocks stay where the thread's malloc looks for them. */
+static void a_default_elsewhere_is_not_merged(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    hak_heap_t *heap = new_heap("busy", 0);
+    pthread_barrier_init(&both, NULL, 2);
+    pthread_create(&thread, NULL, has_default, heap);
+    pthread_barrier_wait(&both);
+    expect_eq(hak_heap_merge_into_default(heap), EBUSY);
+    pthread_barrier_wait(&both);
+    pthread_join(thread, NULL);
+    hak_heap_set_default(heap);
+    void *p = hak_malloc(100);
+    expect_eq(hak_heap_merge_into_default(heap), 0);
+    expect(hak_heap_of(p) == NULL);
+    void *q = hak_malloc(100);
+    expect_ptr(hak_heap_of(q), heap);
+    hak_free(p);
+    hak_free(q);
+    hak_collect();
+    q = hak_malloc(100);
+    expect_ptr(hak_heap_of(q), heap);
+    hak_free(q);
+    hak_heap_set_default(NULL);
+    hak_heap_destroy(heap);
+    expect(hak_check_heap());
+}
+
 static void defaults_redirect(void **state)
 {
     (void)state;
@@ -513,7 +555,7 @@ static void defaults_redirect(void **state)
             hak_free(p[i]);
         }
     }
-    hak_free(mine);                     /* of the thread's own heap */
+    hak_free(mine); /* of the thread's own heap */
     mine_too = hak_realloc(mine_too, 5000);
     pthread_t thread;
     void *left;
@@ -622,8 +664,10 @@ static void wrong_options(void **state)
 {
     (void)state;
     expect(hak_heap_new(&(struct hak_heap_options){ .size = 4 }) == NULL && errno == EINVAL);
-    expect(hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .purge = 9 }) == NULL && errno == EINVAL);
-    hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .flags = HAK_HEAP_HARDENED });
+    expect(hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .purge = 9 }) == NULL
+           && errno == EINVAL);
+    hak_heap_t *heap =
+        hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .flags = HAK_HEAP_HARDENED });
     expect(hak__hardened.on ? heap != NULL : heap == NULL && errno == ENOTSUP);
     if (heap != NULL)
         hak_heap_destroy(heap);
@@ -649,6 +693,7 @@ int main(void)
         cmocka_unit_test(many_heaps_in_turn),
         cmocka_unit_test(thousands_of_heaps),
         cmocka_unit_test(defaults_redirect),
+        cmocka_unit_test(a_default_elsewhere_is_not_merged),
         cmocka_unit_test(the_first_request_is_the_default_heaps),
         cmocka_unit_test(misuse_is_reported),
         cmocka_unit_test(wrong_options),

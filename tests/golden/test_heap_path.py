@@ -18,6 +18,7 @@ ROUNDS = 20000
 LOOP = 12          # instructions of the loop around the two calls, by which the limits are meant
 ALONE = 1.3        # hak_heap_malloc and free, in terms of malloc and free
 TOGETHER = 1.5     # the same on four threads
+DEFAULT = 1.01     # malloc and free with a default heap
 TURNS = 2.5        # the same with a thousand heaps by turns
 
 
@@ -52,6 +53,11 @@ class HeapPath(unittest.TestCase):
         plain, heap = self.pair("malloc"), self.pair("heap")
         print(f"malloc and free: {plain:.1f} instructions; hak_heap_malloc and free: {heap:.1f} = {heap / plain:.3f} x")
         self.assertLessEqual(heap, ALONE * plain)
+
+    def test_default_heap(self):
+        plain, heap = self.pair("malloc"), self.pair("default")
+        print(f"malloc and free with a default heap: {heap:.1f} instructions = {heap / plain:.3f} x")
+        self.assertLessEqual(heap, DEFAULT * plain)
 
     def test_heaps_by_turns(self):
         plain = self.pair("malloc")

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 HERE = pathlib.Path(__file__).resolve().parent
 FIGURES = ("arena", "uordblks", "fordblks", "hblks", "hblkhd", "ordblks")
+EXAMPLE = HERE.parent.parent / "examples" / "which_allocator.c"
 COUNT, HUGE, HUGE_BYTES = 3000, 3, 5000000
 
 
@@ -33,7 +34,7 @@ class MallocInfo(unittest.TestCase):
 
     def test_has_the_c_librarys_shape(self):
         for root, _ in self.moments.values():
-            self.assertEqual((root.tag, root.get("version")), ("malloc", "hakmem-1"))
+            self.assertEqual((root.tag, root.get("version")), ("malloc", f"hakmem-{os.environ['HAK_TEST_VERSION']}"))
             self.assertEqual([(heap.tag, heap.get("nr")) for heap in root], [("heap", "0")])
             self.assertEqual([element.tag for element in root[0]], ["sizes", *["total"] * 3, *["system"] * 2])
             self.assertEqual([total.get("type") for total in root.iter("total")], ["fast", "rest", "mmap"])
@@ -83,6 +84,20 @@ class MallocInfo(unittest.TestCase):
         self.assertEqual(info["freed"]["uordblks"], info["start"]["uordblks"])
         self.assertGreaterEqual(info["thread"]["uordblks"] - info["freed"]["uordblks"], used)
         self.assertLess(info["trimmed"]["fordblks"], info["thread"]["fordblks"] + 1)
+
+
+class Version(unittest.TestCase):
+    """What tells other tools which allocator serves: examples/which_allocator.c asks for the symbol."""
+
+    def test_an_example_says_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "which"
+            subprocess.run([os.environ.get("CC", "cc"), "-O1", EXAMPLE, "-o", program, "-ldl"], check=True)
+            env = {name: value for name, value in os.environ.items() if not name.startswith(("HAKMEM_", "LD_"))}
+            said = [subprocess.run([program], env={**env, **more}, check=True, timeout=60, stdout=subprocess.PIPE, text=True).stdout
+                    for more in ({"LD_PRELOAD": os.environ["HAK_TEST_LIB"]}, {})]
+        self.assertEqual(said[0], f"HAKMEM {os.environ['HAK_TEST_VERSION']}\n")
+        self.assertRegex(said[1], r"malloc of /\S+/libc\.so\.6\n")
 
 
 if __name__ == "__main__":

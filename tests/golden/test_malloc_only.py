@@ -14,6 +14,7 @@ from test_shared_object import INTERPOSED, LIBC_NAMES, LIBRARY, OPERATORS, outpu
 HERE = pathlib.Path(__file__).resolve().parent
 MALLOC_ONLY = os.environ["HAK_TEST_MALLOC_ONLY"]
 PAGE = HERE.parent.parent / "docs" / "compatibility.md"
+README = HERE.parent.parent / "README.md"
 
 
 def names(library):
@@ -46,12 +47,17 @@ class MallocOnly(unittest.TestCase):
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True).stdout
 
     def test_exports_mallocs_family_alone(self):
-        own = {name for name in names(LIBRARY) if name.startswith("hak_")}
+        own = {name for name in names(LIBRARY) if name.startswith(("hak_", "hakmem_"))}
         self.assertEqual(names(MALLOC_ONLY), own | set(OPERATORS) | set(LIBC_NAMES) - {"mprotect"})
 
     def test_the_page_lists_all_others(self):
         self.assertEqual(documented(), names(LIBRARY) - names(MALLOC_ONLY))
         self.assertEqual(documented(), {*INTERPOSED, "mprotect"})
+
+    def test_the_readme_names_them(self):
+        limits = README.read_text(encoding="utf-8").split("## Limits")[1].split("\n## ")[0]
+        item = re.search(r"^- Besides malloc's family(.*?)(?=^- )", limits, re.M | re.S)[1]
+        self.assertEqual(set(re.findall(r"`(\w+)`", item)), documented())
 
     def test_other_functions_are_the_c_librarys(self):
         for line in self.said("malloc", *sorted(documented())).splitlines():

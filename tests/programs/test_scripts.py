@@ -42,7 +42,7 @@ def test(setup):
     perl, bash = need("perl", "perl"), need("bash", "bash")
     setup.require_bindings([perl, "-e", "1"])
     setup.require_bindings([bash, "-c", "true"], programs=["bash"])
-    setup.compare(lambda allocator, _: allocator.run([perl, "-e", PERL]), refilled=200_000, calls=1_000_000)
+    setup.compare(lambda allocator, _: allocator.run([perl, "-e", PERL]), refilled=200_000, calls=900_000)
     setup.compare(lambda allocator, _: allocator.run([bash, "-c", BASH]), refilled=5_000, calls=2_000_000)
 
 

@@ -12,6 +12,7 @@
 
 #include "heaps_world.h"
 
+#include "entry/pop.h"
 #include "base/forked.h"
 #include "cache/cache.h"
 #include "cache/large_cache.h"
@@ -91,10 +92,6 @@ static void count_in_process(struct hak_heap *heap, bool in)
 }
 void hak__cache_park(struct hak_heap *heap) { count_in_process(heap, false); }
 void hak__cache_unpark(struct hak_heap *heap) { count_in_process(heap, true); }
-void hak__cache_redirect(struct hak_heap *heap, bool away)
-{
-    heap->mode = away ? heap->mode | HAK_MODE_REDIRECTED : heap->mode & ~(uint32_t)HAK_MODE_REDIRECTED;
-}
 void hak__cache_discharge_large(struct hak_heap *heap) { (void)heap; }
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class) { return (void)heap, (void)class, false; }
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
@@ -126,16 +123,22 @@ OUTSIDE int *__errno_location(void)
     static int codes[EXPLORE_THREADS + 1];
     return &codes[explore_directly() ? EXPLORE_THREADS : explore_thread()];
 }
-static uint32_t heap_of_thread[EXPLORE_THREADS]; /* 0: none */
+static intptr_t words[EXPLORE_THREADS + 1]; /* and of the harness */
+static struct hak_heap *homes[EXPLORE_THREADS + 1];
+static unsigned running = EXPLORE_THREADS;
 OUTSIDE void explore_resumed(void)
 {
-    uint32_t id = explore_directly() ? 0 : heap_of_thread[explore_thread()];
-    hak__thread_word = id == 0 ? 0 : (intptr_t)((uintptr_t)heap(id) - (uintptr_t)&hak__sentinel);
+    words[running] = hak__thread_word;
+    homes[running] = hak__thread_notes.home;
+    running = explore_directly() ? EXPLORE_THREADS : explore_thread();
+    hak__thread_word = words[running];
+    hak__thread_notes.home = homes[running];
 }
 static void be_thread_of(uint32_t id)
 {
-    heap_of_thread[explore_thread()] = id;
     explore_resumed();
+    hak__thread_notes.home = NULL;
+    hak__thread_word = id == 0 ? 0 : (intptr_t)((uintptr_t)heap(id) - (uintptr_t)&hak__sentinel);
 }
 void hak__upkeep_poll(struct hak_heap *heap) { (void)heap; }
 void hak__closed_free(struct hak_heap *heap, uint32_t class, void *p, const char *function)
@@ -190,7 +193,7 @@ static void begin_owns(void)
         heap(id)->share = (struct hak_share){ 0 };
         heap(id)->own = NULL;
         heap(id)->user = NULL;
-        heap(id)->mode = 0;
+        heap(id)->mode = id == 2 ? HAK_MODE_SHARE : 0;
         heap(id)->to_share = 0;
         heap(id)->outbox.misses = 0; /* each schedule begins alike */
         heap(id)->share_tag = 0;
@@ -203,7 +206,9 @@ static void begin_owns(void)
     reports = 0;
     memset(reported_by, 0, sizeof reported_by);
     memset(may_report, 0, sizeof may_report);
-    memset(heap_of_thread, 0, sizeof heap_of_thread);
+    be_thread_of(0);
+    memset(words, 0, sizeof words);
+    memset(homes, 0, sizeof homes);
     begin_unused(0, 32);
 }
 
@@ -462,10 +467,71 @@ static void merge_and_begin_anew(void)
     own = hak__uheap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) });
 }
 
-static void set_default(void) { REPORTED_OR(hak__uheap_set_standard(heap(1), own, "hak_heap_set_default")); }
-static void set_none(void) { hak__uheap_set_standard(heap(1), NULL, "hak_heap_set_default"); }
-static void inherit(void) { hak__uheap_inherit(heap(1)); }
-static void inherit_3(void) { hak__uheap_inherit(heap(3)); }
+static void set_default(void)
+{
+    be_thread_of(1);
+    REPORTED_OR(hak__uheap_set_standard(heap(1), own, "hak_heap_set_default"));
+}
+static void set_none(void)
+{
+    be_thread_of(1);
+    hak__uheap_set_standard(heap(1), NULL, "hak_heap_set_default");
+    EXPLORE_EXPECT(hak__heap_current() == heap(1), "a thread without a default is not led to its own heap");
+}
+static void inherit(void)
+{
+    be_thread_of(1);
+    hak__uheap_inherit(heap(1));
+}
+static void inherit_3(void)
+{
+    be_thread_of(3);
+    hak__uheap_inherit(heap(3));
+}
+
+/* As malloc does: by the word, else as request.c does for a default. */
+static void *malloc_by_default(void)
+{
+    size_t n = hak__classes[SMALL].size;
+    void *p = hak__pop_from(hak__heap_current(), hak__bin_of_mid(n));
+    p = p != NULL ? p : hak__uheap_alloc_class(heap(1)->share.standard, SMALL, n, "malloc");
+    note_taken(p);
+    EXPLORE_EXPECT(hak__uheap_of(p) == own, "a default heap has not served");
+    EXPLORE_EXPECT(hak__heap_current() == heap(2) && hak__heap_mine() == heap(1), "the word does not lead to the share");
+    return p;
+}
+
+/* One block comes back, one stays, and one is of the thread's own heap. */
+static void *homely;
+static void work_by_default(void)
+{
+    set_default();
+    void *p = malloc_by_default(), *q = malloc_by_default();
+    note_given(p);
+    hak_free(p);
+    free_block(0);
+    note_given(homely);
+    hak_free(homely);
+    note_given(q);
+    hak_free(q);
+}
+static void work_by_default_and_leave(void)
+{
+    set_default();
+    void *p = malloc_by_default();
+    leave(); /* as hak_collect does */
+    EXPLORE_EXPECT(hak__heap_current() != heap(2), "the word leads to a share that the thread has left");
+    note_given(p);
+    hak_free(p);
+    p = malloc_by_default();
+    note_given(p);
+    hak_free(p);
+}
+static void with_home(void)
+{
+    with_bin_of_2();
+    homely = take(1, SMALL);
+}
 static void new_threads_none(void) { hak__uheap_set_inherited(NULL, "inherited"); }
 static void new_threads_other(void) { hak__uheap_set_inherited(other, "inherited"); }
 static void new_threads_none_and_destroy(void)
@@ -545,13 +611,8 @@ static void check_defaults(void)
         EXPLORE_EXPECT(hak__uheap_is_alive(both[i]) || of_threads + (inherited == both[i]) == 0,
                        "a default is a heap that has ended");
     }
-    for (uint32_t id = 1; id <= WORLD_HEAPS; id++)
-        EXPLORE_EXPECT(((heap(id)->mode & HAK_MODE_REDIRECTED) != 0) == (heap(id)->share.standard != NULL),
-                       "a thread's bins are open though its default is a heap, or the other way round");
-    if (heap(1)->share.standard != NULL)
-        hak__uheap_set_standard(heap(1), NULL, "check");
-    if (heap(3)->share.standard != NULL)
-        hak__uheap_set_standard(heap(3), NULL, "check");
+    hak__uheap_drop_standard(heap(1));
+    hak__uheap_drop_standard(heap(3));
 }
 
 /* For the next schedule, and to see that a heap that is left can end. */
@@ -592,6 +653,13 @@ static void check_ended(void)
 static void check_just_one(void)
 {
     EXPLORE_EXPECT(reports == 1, "of two that exclude one another both went well, or none");
+    check_owns();
+}
+
+/* Either may see the other; the first to end the program ends both. */
+static void check_one_at_least(void)
+{
+    EXPLORE_EXPECT(reports != 0, "of two that exclude one another both went well");
     check_owns();
 }
 
@@ -645,7 +713,11 @@ static const struct explore_case cases[] = {
     { "a heap is squeezed, its thread ends", 2, 2, with_bin_of_2, { squeeze, allocate_and_leave }, check_fast, 1, 1 },
     { "a step collects, its thread goes on", 2, 2, with_bin_of_2, { collect_for_share, allocate_and_free }, check_fast, 1, 1 },
     { "a heap ends, its huge block is freed", 2, 2, with_huge, { merge_and_begin_anew, free_huge_block }, check_huge, 1, 1 },
-    { "it becomes a thread's default", 6, 2, begin_owns, { destroy, set_default }, check_just_one },
+    { "it becomes a thread's default", 6, 2, begin_owns, { destroy, set_default }, check_one_at_least },
+    { "a default heap is squeezed", 2, 2, with_home, { squeeze, work_by_default }, check_fast, 1, 1 },
+    { "a step collects for a default heap", 2, 2, with_home, { collect_for_share, work_by_default }, check_fast, 1, 1 },
+    { "a default heap's block is freed elsewhere", 2, 2, with_home, { free_elsewhere, work_by_default }, check_fast, 1, 1 },
+    { "a thread leaves its default heap's share", 2, 2, with_home, { squeeze, work_by_default_and_leave }, check_fast, 1, 1 },
     { "it is a default no longer", EXPLORE_ALL, 2, is_default, { destroy, set_none }, check_owns },
     { "a new thread begins with it", 4, 2, is_inherited, { inherit, new_threads_none_and_destroy }, check_owns },
     { "new threads begin with another", 3, 3, is_inherited, { inherit, new_threads_other, inherit_3 }, check_no_report, 1, 1 },

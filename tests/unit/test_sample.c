@@ -12,6 +12,7 @@
 #include "support/heaps.h"
 #include "process/thread.h"
 #include "profile/sites.h"
+#include "trace/trace.h"
 
 enum { SLOTS = 64, MANY = 200000, BURST = 64, A_SAMPLE_MS = 1000 / SLOTS + 1 };
 
@@ -30,6 +31,7 @@ static void begin(const char *options)
     expect(hak_malloc(1) != NULL);
     hak__options_read_from(options, NULL);
     hak__guarded_begin();
+    hak__trace_begin(false);
 }
 
 static uint64_t allocated(void) { return hak_load(&hak__sample.allocated, HAK_RELAXED); }

@@ -2,12 +2,12 @@
 # test: cost=40
 """HAKMEM_MISUSE=report: programs that make mistakes go on, and what they say of it.
 
-    run.py LIBRARY FOLDER model|programs|file
+    run.py LIBRARY FOLDER model|programs|file|strays
 
 model: the program that makes mistakes beside right calls and verifies all its memory (model.c), in the modes of the library; it must end
 with 0, and the statistics have counted as many mistakes as it made. programs: each program of tests/misuse, which must end with 0 and
 report what it otherwise ends by, but for those that end by a fault of their own. file: where the reports go, one per place in the
-program and at most 30 a minute.
+program and at most 30 a minute. strays: blocks of the C library's malloc go there (strays.c).
 """
 import json
 import os
@@ -60,7 +60,7 @@ def programs(library, folder):
         env, _ = expectation(source)
         status, _, said = run(library, [folder / source.stem], folder, **env)
         found_at_exit = "exit" in source.stem
-        if status != 0 or not ("survived (HAKMEM_MISUSE=report)" in said or found_at_exit and "at exit: " in said):
+        if status != 0 or not ("survived (HAKMEM_MISUSE=report)" in said or (found_at_exit and "at exit: " in said)):
             yield f"{source.name}: status {status}: {said}"
     print(f"{len(sources)} programs")
 
@@ -88,9 +88,16 @@ def file(library, folder):
             yield f"a full disk: status {status}, {out!r}, {said!r}"
 
 
+def strays(library, folder):
+    for mode in ({}, {"HAKMEM_HARDEN": "1"}):
+        status, out, said = run(library, [folder / "strays"], folder, **mode)
+        if status != 0 or out != "fine\n" or "a block of the C library's malloc" not in said:
+            yield f"{mode}: status {status}, {out!r}, {said[-400:]}"
+
+
 def main():
     library, folder, part = sys.argv[1:]
-    problems = list({"model": model, "programs": programs, "file": file}[part](library, pathlib.Path(folder)))
+    problems = list({"model": model, "programs": programs, "file": file, "strays": strays}[part](library, pathlib.Path(folder)))
     print(f"{len(problems)} not as expected", *problems, sep="\n  ")
     return 1 if problems else 0
 

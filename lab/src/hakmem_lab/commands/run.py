@@ -51,18 +51,20 @@ def stats_value(stats: str, file: Path | None) -> str:
     return f"{stats}:{path}"
 
 
-def settings_of(preset: str | None, given: list[str], harden: bool, found: Path) -> dict[str, str]:
+MODES = {"harden": "harden=1", "canary": "misuse=report"}
+
+
+def settings_of(preset: str | None, given: list[str], modes: list[str], found: Path) -> dict[str, str]:
     """The variables that the options stand for; the library checks each."""
     tokens = ([f"preset={preset}"] if preset else []) + given
     for token in tokens:
         if "=" not in token:
             raise LabError(f"--set {token}: not key=value", "Example: --set refill_count=64; docs/options.md has all.")
-    if harden:
-        if "harden" not in libhakmem.options(found):
-            raise LabError(
-                f"--harden: {found} has no option harden", "It was built without hardened mode; build it again."
-            )
-        tokens.append("harden=1")
+    for mode in modes:
+        option = MODES[mode].partition("=")[0]
+        if option not in libhakmem.options(found):
+            raise LabError(f"--{mode}: {found} has no option {option}", "It is of an earlier version; build it again.")
+        tokens.append(MODES[mode])
     return parse(shlex.join(tokens), "run", found).settings if tokens else {}
 
 
@@ -77,6 +79,9 @@ def run(
     ] = None,
     stats_file: Annotated[Path | None, typer.Option(help="The file of --stats; %p in it is the process id.")] = None,
     harden: Annotated[bool, typer.Option("--harden", help="Hardened mode: HAKMEM_HARDEN=1.")] = False,
+    canary: Annotated[
+        bool, typer.Option("--canary", help="Report misuse instead of ending the program: HAKMEM_MISUSE=report.")
+    ] = False,
     python: Annotated[
         bool, typer.Option("--python", help="Serve Python's objects by malloc too: PYTHONMALLOC=malloc.")
     ] = False,
@@ -89,7 +94,8 @@ def run(
     sample_interval: Annotated[float, typer.Option(help="Seconds between samples.", min=0.01, max=3600)] = 0.5,
 ) -> None:
     try:
-        target, environment = prepare(program, preset, given or [], stats, stats_file, harden, anyway, hakmem)
+        modes = ["harden"] * harden + ["canary"] * canary
+        target, environment = prepare(program, preset, given or [], stats, stats_file, modes, anyway, hakmem)
     except LabError as error:
         error.status = preload.CANNOT_LOAD if error.status == ERROR else error.status
         raise
@@ -147,7 +153,7 @@ def prepare(
     given: list[str],
     stats: str | None,
     stats_file: Path | None,
-    harden: bool,
+    modes: list[str],
     anyway: bool,
     hakmem: Path | None,
 ) -> tuple[preload.Program, dict[str, str]]:
@@ -159,7 +165,7 @@ def prepare(
             "Copy the library to a folder without them, and give it with --library PATH.",
         )
     environment = {name: value for name, value in os.environ.items() if name != libhakmem.VARIABLE}
-    environment |= settings_of(preset, given, harden, found)
+    environment |= settings_of(preset, given, modes, found)
     if stats is not None and not to_print(stats, stats_file):
         environment["HAKMEM_STATS"] = stats_value(stats, stats_file)
     elif stats_file is not None:

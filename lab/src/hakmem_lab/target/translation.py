@@ -186,7 +186,7 @@ MIMALLOC = (
     Rule(
         "MIMALLOC_SHOW_ERRORS",
         "",
-        "Nothing: every misuse that is found ends the program with a message.",
+        "Nothing: misuse ends the program with a message, or is reported with HAKMEM_MISUSE=report.",
         pattern="MIMALLOC_VERBOSE|MIMALLOC_MAX_(ERRORS|WARNINGS)",
     ),
     Rule(
