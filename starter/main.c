@@ -5,7 +5,7 @@ static const struct command {
     const char *name, *words, *help;
     int (*run)(int count, char **words);
 } commands[] = {
-    { "run", "[--require] [-o NAME=VALUE]... [--] PROGRAM [ARGUMENT]...", "run a program on HAKMEM", command_run },
+    { "run", "[--require] [--canary] [-o NAME=VALUE]... [--] PROGRAM [ARGUMENT]...", "run a program on HAKMEM", command_run },
     { "stats", "PID", "the figures of a running process", command_stats },
     { "ledger", "PID", "where its resident memory is", command_ledger },
     { "doctor", "[PID]", "whether the machine, or the process, is as HAKMEM needs it", command_doctor },

@@ -14,6 +14,7 @@ enum {
     FRAME_ROWS = 8,
     PLATEAU_PART = 16,
     AT_LIMIT = 950,
+    NEAR_LIMIT = 800,
     GROWN_PART = 20
 };
 
@@ -242,7 +243,8 @@ static void say_head(const struct record *record)
     say("  end       %s\n", runs                            ? "none: a process of this number runs"
                             : slot->reason == HAK_BOX_CRASH ? "by that signal, as far as is known"
                             : box->ended != 0               ? "in order"
-                                              : "not in order: killed, most likely for want of memory if it was near a limit");
+                            : slot->permille >= NEAR_LIMIT  ? "not in order: killed, most likely for want of memory"
+                                                            : "not in order: by a signal, by _exit(), or as another program");
     say("  memory    %s resident", amount(slot->resident, a));
     if (slot->limit_kind != HAK_BOX_NONE)
         say("; %s of %s used (%u %%), %s", amount(slot->used, a), amount(slot->limit, b), slot->permille / 10,

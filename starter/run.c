@@ -176,7 +176,8 @@ static const char *why_not(const char *program, const char *library)
 
 int command_run(int count, char **words)
 {
-    static char path[PATH_SIZE], library_text[PATH_SIZE], preload[2 * PATH_SIZE], values[32][VALUE_SIZE];
+    static char canary[] = "HAKMEM_MISUSE=report", path[PATH_SIZE], library_text[PATH_SIZE], preload[2 * PATH_SIZE],
+                values[32][VALUE_SIZE];
     bool require = false;
     unsigned given = 0;
     for (char **at = starter_environment; *at != NULL; at++)
@@ -188,6 +189,8 @@ int command_run(int count, char **words)
         }
         if (strcmp(words[0], "--require") == 0) {
             require = true;
+        } else if (strcmp(words[0], "--canary") == 0) {
+            put_variable(canary);
         } else if (strcmp(words[0], "-o") == 0 && count > 1 && given < 32 && put_option(words[1], values[given])) {
             given++, count--, words++;
         } else {

@@ -32,7 +32,7 @@ static struct {
     _Atomic size_t beyond; /* 0: no watch */
     void (*_Atomic function)(size_t mapped);
 } watchers[HAK_WATCHERS];
-static _Atomic size_t group_room = SIZE_MAX;
+_Atomic size_t hak__limit_group_room;
 static _Atomic bool limit_followed, grouped, near_now;
 static _Atomic uint64_t pressed_used, pressed_limit; /* of the callback; 0: those of the soft limit */
 static _Atomic bool system_asked;
@@ -73,8 +73,6 @@ bool hak__limit_is_near(void)
     return hak__limit_exists() || hak_load(&near_now, HAK_RELAXED)
         || hak_load(&noted_bytes, HAK_RELAXED) > hak_load(&address_room, HAK_RELAXED) / 2;
 }
-
-size_t hak__limit_room(void) { return hak_load(&group_room, HAK_RELAXED); }
 
 bool hak__limit_is_grouped(void) { return hak_load(&grouped, HAK_RELAXED); }
 
@@ -148,7 +146,7 @@ enum { DIRTY_PART = 16, CACHED_PART = 8, NEAR_PART = 4, SPARE_PART = 8 };
 size_t hak__limit_part(uint64_t limit, uint64_t others)
 {
     uint64_t most = limit - limit / SPARE_PART;
-    return limit == HAK_OS_UNLIMITED ? SIZE_MAX : hak_max(most - hak_min(most, others), 1);
+    return limit == HAK_OS_UNLIMITED ? 0 : hak_max(most - hak_min(most, others), 1);
 }
 
 void hak__limit_follow(uint64_t allowed, size_t room, bool near)
@@ -159,7 +157,7 @@ void hak__limit_follow(uint64_t allowed, size_t room, bool near)
         return;
     hak_store(&limit_followed, true, HAK_RELAXED);
     hak_store(&near_now, near, HAK_RELAXED);
-    hak_store(&group_room, room, HAK_RELAXED);
+    hak_store(&hak__limit_group_room, room, HAK_RELAXED);
     hak__option_suggest(HAK_OPTION_dirty_limit, hak_min(part / DIRTY_PART, hak__option_rows[HAK_OPTION_dirty_limit].value));
     hak__option_suggest(HAK_OPTION_process_budget, bound ? hak_max(part / CACHED_PART, 1) : 0);
 }

@@ -63,8 +63,9 @@ hak_cold void hak__limit_watch(enum hak_watcher watcher, size_t beyond, void (*f
  * use; `near`: little is left. */
 hak_noinline void hak__limit_follow(uint64_t allowed, size_t room, bool near);
 
-/* How many bytes of blocks, in use or not, may be mapped before the kernel has reason to kill; SIZE_MAX: no limit is known. */
-hak_noinline size_t hak__limit_room(void);
+/* How many bytes of blocks, in use or not, may be mapped before the kernel has reason to kill; 0: no limit is known. */
+extern _Atomic size_t hak__limit_group_room;
+hak_inline size_t hak__limit_room(void) { return hak_load(&hak__limit_group_room, HAK_RELAXED); }
 
 /* Memory is short although all that can go back has gone: calls the program's callback at the request's end. */
 hak_cold void hak__limit_press(uint64_t used, uint64_t limit);

@@ -53,7 +53,7 @@ struct hak_retained hak__retain(struct hak_retention in)
     };
     out.emptied = hak_max(out.emptied, stays);
     out.opening = hak_max(out.opening, stays);
-    if (in.room != 0) {
+    if (hak_unlikely(in.room != 0)) {
         size_t room = in.taken != 0 ? retain_above(in.room, in.taken) : SIZE_MAX;
         out.emptied = hak_min(out.emptied, room);
         out.opening = hak_min(out.opening, room);

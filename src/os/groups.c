@@ -59,6 +59,7 @@ static void group_read(struct group_path *group, const char *file, char *text, s
 static uint64_t group_number(struct group_path *group, const char *file)
 {
     char text[64];
+    hak_assert(group->root <= group->length && group->length < GROUP_PATH, "a group lies below the root");
     group_read(group, file, text, sizeof text);
     return hak__os_limit_in(text);
 }
@@ -66,6 +67,7 @@ static uint64_t group_number(struct group_path *group, const char *file)
 /* The number behind the word, at a line's beginning or behind a blank; 0: it is not there. */
 static uint64_t number_behind(const char *text, const char *word)
 {
+    hak_assert(word[0] != 0, "a word to look for");
     for (const char *at = text; *at != 0; at++)
         if ((at == text || at[-1] == '\n' || at[-1] == ' ') && hak_begins(at, word)) {
             uint64_t number = hak__os_limit_in(at + strlen(word));
@@ -230,6 +232,7 @@ void hak__os_process_look(struct hak_os_process *out)
     struct rlimit space = { RLIM_INFINITY, RLIM_INFINITY };
     char text[128];
     hak__os_read_text("/proc/self/statm", text, sizeof text);
+    hak_assert(HAK_GROUP_UNLIMITED == HAK_OS_UNLIMITED, "one number says that there is no limit");
     const char *second = text;
     while (*second != 0 && *second != ' ')
         second++;

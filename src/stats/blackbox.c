@@ -109,6 +109,10 @@ static bool box_open(void)
     box_pid = box_self();
     box_path(path, sizeof path, box_pid, now_s);
     int code = box_map(path, &made);
+    if (code == EEXIST) { /* of this process before it became another program, within a second */
+        hak__syscall(SYS_unlinkat, AT_FDCWD, path, 0L);
+        code = box_map(path, &made);
+    }
     if (code != 0) {
         hak__warn("option blackbox: %s cannot be written (error %u); there is none", path, (uint64_t)code);
         return false;

@@ -149,8 +149,8 @@ void hak__near_begin(void (*seen)(const struct hak_nearness *now, uint64_t now_m
     if (!asked && !hak__limit_is_grouped())
         return;
     hak_store(&hak__near_next_ms, asked ? 0 : hak__os->now_ms() + LOOK_MS, HAK_RELAXED);
-    size_t room = hak__limit_room();
-    hak__limit_watch(HAK_WATCHER_NEARNESS, asked ? WATCH_LEAST : hak_min(room / 2, WATCH_UNKNOWN), near_watch);
+    size_t room = hak__limit_room(), known = room != 0 ? hak_min(room / 2, WATCH_UNKNOWN) : WATCH_UNKNOWN;
+    hak__limit_watch(HAK_WATCHER_NEARNESS, asked ? WATCH_LEAST : known, near_watch);
 }
 
 void hak__near_fork_child(void) { hak_store(&near_looking, false, HAK_RELAXED); }

@@ -58,11 +58,24 @@ class BlackBox(unittest.TestCase):
         self.assertEqual(done.returncode, status, done.stderr)
         return done.stdout + done.stderr
 
-    def held(self, *words, wait=0.5, **settings):
-        """The page after SIGKILL, once the program has said that it holds its memory."""
+    @staticmethod
+    def records(path):
+        """How many records the file has had so far, and where the last one is."""
+        content = path.read_bytes()
+        size, slot = (int.from_bytes(content[at:at + 8], "little") for at in (8, 16))
+        return max((int.from_bytes(content[at:at + 8], "little"), at) for at in (size - 2 * slot, size - slot))
+
+    def await_records(self, path, more=2):
+        """Until so many have been written since: how often they come depends on what one takes."""
+        wanted, until = self.records(path)[0] + more, time.monotonic() + 30
+        while self.records(path)[0] < wanted and time.monotonic() < until:
+            time.sleep(0.05)
+
+    def held(self, *words, **settings):
+        """The page after SIGKILL, once the program has said that it holds its memory, and that has been written."""
         process = self.start(*words, HAKMEM_BLACKBOX_EVERY="100", **settings)
         self.assertEqual(process.stdout.readline(), "held\n", process)
-        time.sleep(wait)
+        self.await_records(self.files()[0])
         process.kill()
         process.wait()
         return self.page()
@@ -95,11 +108,11 @@ class BlackBox(unittest.TestCase):
         self.assertEqual(self.files(), [])
 
     def test_scattered(self):
-        page = self.held("scatter", 96, wait=3)
+        page = self.held("scatter", 96)
         self.assertIn("Verdict: fragmentation", page)
 
     def test_outside(self):
-        page = self.held("outside", 96, wait=2)
+        page = self.held("outside", 96)
         self.assertIn("Verdict: outside of malloc", page)
 
     def test_children(self):
@@ -110,7 +123,8 @@ class BlackBox(unittest.TestCase):
         until = time.monotonic() + 20
         while len(self.files()) < 2 and time.monotonic() < until:
             time.sleep(0.05)
-        time.sleep(1)
+        for path in self.files():
+            self.await_records(path)
         names = [path.name for path in self.files()]
         self.assertEqual(len(names), 2, names)
         self.assertEqual(len([name for name in names if name.startswith(f"{process.pid}.")]), 1)
@@ -190,10 +204,7 @@ class BlackBox(unittest.TestCase):
         path = self.files()[0]
         content = bytearray(path.read_bytes())
         before = self.page(path)
-        size, slot = (int.from_bytes(content[at:at + 8], "little") for at in (8, 16))
-        slots = [size - 2 * slot, size - slot]
-        last = max(slots, key=lambda at: int.from_bytes(content[at:at + 8], "little"))
-        content[last + slot // 2] ^= 1
+        content[self.records(path)[1] + 4096] ^= 1
         path.write_bytes(content)
         after = self.page(path)
         self.assertIn("blackbox_user", after)

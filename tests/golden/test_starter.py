@@ -85,6 +85,7 @@ class Starter(unittest.TestCase):
         self.assertEqual(hakmem("run", "sh", "-c", "exit 7").returncode, 7)
         done = hakmem("run", "-o", "stats=1", "--", self.user, "exit", "1")
         self.assertIn("statistics of process", done.stderr)
+        self.assertIn("HAKMEM_MISUSE=report", hakmem("run", "--canary", "env").stdout)
         self.assertEqual(hakmem("run", "/nonexistent").returncode, NOT_FOUND)
         self.assertEqual(hakmem("run", "-o", "nothing", "true").returncode, NOT_SERVED)
 

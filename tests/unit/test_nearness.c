@@ -84,7 +84,7 @@ FRESH_TEST(change_is_followed)
     hak__near_poll(NULL, fake.now += 1000);
     expect_eq(hak__option(HAK_OPTION_dirty_limit), 16 * MIB);
     expect_eq(hak__option(HAK_OPTION_process_budget), 0);
-    expect_eq(hak__limit_room(), SIZE_MAX);
+    expect_eq(hak__limit_room(), 0);
     groups_end();
 }
 
