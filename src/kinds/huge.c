@@ -36,10 +36,11 @@ hak_noinline void hak__huge_free_slow(void *p, const char *function)
 /* Leaves a huge block's run waiting for the thread's next request, unless more is to be done. */
 static void huge_free(void *p, uint32_t word, const char *function)
 {
+    struct hak_heap *heap = hak__heap_current();
     (void)word;
     hak_assert(!hak__hardened.on, "a hardened process has sealed ones");
     if (hak_unlikely(hak__profile_ever()) || hak_unlikely(hak__uheap_of_huge(hak__slab_of(p)) != NULL)
-        || !hak__huge_free_quickly(hak__heap_mine(), p))
+        || hak_unlikely((heap->mode & HAK_MODE_SHARE) != 0) || !hak__huge_free_quickly(heap, p))
         hak__huge_free_slow(p, function);
 }
 

@@ -197,8 +197,7 @@ hak_inline bool free_to_share(struct hak_heap *share, void *p, struct hak_class_
 /* Frees a block of any share of the thread; false: it is none, or does not look like a block in use. */
 static bool free_to_any_share(void *p, uint32_t word, const struct hak_heap *heap, const struct hak_slab *slab)
 {
-    if (!hak__names_span(word))
-        return false;
+    hak_assert(hak__names_span(word), "a word of a span");
     struct hak_heap *share = hak__heap_by_id(hak__owner_id(word));
     return hak_load(&share->user, HAK_RELAXED) == heap && free_to_share(share, p, hak__owner_offset(word), slab);
 }
@@ -246,19 +245,24 @@ static hak_noinline void free_apart(void *p, uint32_t word, struct hak_heap *hea
     }
 }
 
-/* Whether a word without this generation's class names a thread's span. */
-static bool is_of_thread(uint32_t word) { return hak__names_span(word) && !hak__owner_is_own(word); }
+static hak_noinline void free_of_span(void *p, uint32_t word, struct hak_heap *heap, const struct hak_slab *slab)
+{
+    if (hak_unlikely(is_away(heap)))
+        free_at_home(p, word, slab);
+    else if (!hak__owner_is_own(word))
+        free_apart(p, word, heap, slab);
+    else if (!free_to_any_share(p, word, heap, slab))
+        free_by_kind(p, word);
+}
 
 /* What free_share does not take, in its argument order, so that its fast path moves none. `share_diff` is the slab's word ^ the share's
  * tag. */
 static hak_noinline void free_other(void *p, size_t share_diff, struct hak_heap *heap, const struct hak_slab *slab)
 {
     uint32_t word = (uint32_t)share_diff ^ heap->share_tag ^ heap->tag;
-    if (hak_unlikely(is_away(heap)) && hak__names_span(word))
-        free_at_home(p, word, slab);
-    else if (is_of_thread(word))
-        free_apart(p, word, heap, slab);
-    else if (!free_to_any_share(p, word, heap, slab))
+    if (hak__names_span(word))
+        free_of_span(p, word, heap, slab);
+    else
         free_by_kind(p, word);
 }
 

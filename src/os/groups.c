@@ -49,6 +49,18 @@ struct group_path {
     char path[GROUP_PATH + GROUP_NAME];
 };
 
+/* One look at a time uses these, since a request of a thread with a small stack may be the one that looks. */
+static hak_rare_data struct {
+    _Atomic bool taken;
+    struct group_path group;
+    char text[GROUP_TEXT];
+} group_look;
+
+/* acquire, release: a look finds the memory as the previous one has left it. */
+static bool look_begins(void) { return !hak_exchange(&group_look.taken, true, HAK_ACQUIRE); }
+static void look_ends(void) { hak_store(&group_look.taken, false, HAK_RELEASE); }
+void hak__os_group_fork_child(void) { look_ends(); }
+
 static void group_read(struct group_path *group, const char *file, char *text, size_t size)
 {
     hak_assert(strlen(file) < GROUP_NAME, "the name has room");
@@ -79,12 +91,11 @@ static uint64_t number_behind(const char *text, const char *word)
 /* One call instead of a vain search where groups are of version 1, at every start. */
 static bool groups_are_unified(void)
 {
-    char path[GROUP_PATH];
     size_t length = strlen(hak__os_group_root);
     static const char file[] = "/cgroup.controllers";
-    memcpy(path, hak__os_group_root, length);
-    memcpy(path + length, file, sizeof file);
-    return hak__syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
+    memcpy(group_look.text, hak__os_group_root, length);
+    memcpy(group_look.text + length, file, sizeof file);
+    return hak__syscall(SYS_faccessat, AT_FDCWD, group_look.text, F_OK) == 0;
 }
 
 /* Whether a line of /proc/self/cgroup, "4:cpu,memory:/the/group", is of the memory controller; of version 2 it is "0::/the/group". */
@@ -108,9 +119,8 @@ static bool is_memory_line(const char *line, bool unified)
 /* Appends the group's path to the root's; false: there is no such group, or its name is too long. */
 static bool group_find(struct group_path *group, bool unified)
 {
-    char text[GROUP_TEXT];
-    hak__os_read_text(hak__os_group_of, text, sizeof text);
-    const char *line = text;
+    hak__os_read_text(hak__os_group_of, group_look.text, sizeof group_look.text);
+    const char *line = group_look.text;
     while (*line != 0 && !is_memory_line(line, unified)) {
         while (*line != 0 && *line != '\n')
             line++;
@@ -150,13 +160,13 @@ static bool group_up(struct group_path *group)
 /* What counts against the limit and cannot simply be dropped. */
 static uint64_t used_of(struct group_path *group, bool unified, uint64_t limit)
 {
-    char text[GROUP_TEXT];
+    const char *text = group_look.text;
     uint64_t used = group_number(group, unified ? "/memory.current" : "/memory.usage_in_bytes");
     if (used == HAK_GROUP_UNLIMITED)
         return 0;
     if (used < limit / HALF) /* the kernel computes the next file at some cost */
         return used;
-    group_read(group, "/memory.stat", text, sizeof text);
+    group_read(group, "/memory.stat", group_look.text, sizeof group_look.text);
     uint64_t files = number_behind(text, unified ? "inactive_file " : "total_inactive_file ")
                    + number_behind(text, unified ? "active_file " : "total_active_file ");
     return used - hak_min(files, used);
@@ -179,11 +189,10 @@ static void see_unified(struct group_path *group, struct hak_os_group *out, bool
 static void see_version_1(struct group_path *group, struct hak_os_group *out)
 {
     enum { UNLIMITED_SHIFT = 62 };
-    char text[GROUP_TEXT];
     do
-        group_read(group, "/memory.stat", text, sizeof text);
-    while (text[0] == 0 && group_up(group));
-    uint64_t limit = number_behind(text, "hierarchical_memory_limit ");
+        group_read(group, "/memory.stat", group_look.text, sizeof group_look.text);
+    while (group_look.text[0] == 0 && group_up(group));
+    uint64_t limit = number_behind(group_look.text, "hierarchical_memory_limit ");
     if (limit != 0 && limit >> UNLIMITED_SHIFT == 0)
         out->max = limit;
     out->used = used_of(group, false, out->max);
@@ -191,40 +200,43 @@ static void see_version_1(struct group_path *group, struct hak_os_group *out)
 
 void hak__os_group_limits(struct hak_os_group *out)
 {
-    struct group_path group;
-    bool unified = groups_are_unified();
-    *out = (struct hak_os_group){ .unseen = !unified, .max = HAK_GROUP_UNLIMITED, .high = HAK_GROUP_UNLIMITED };
-    if (unified && group_find(&group, true))
-        see_unified(&group, out, false);
+    *out = (struct hak_os_group){ .max = HAK_GROUP_UNLIMITED, .high = HAK_GROUP_UNLIMITED };
+    if (!look_begins())
+        return;
+    out->unseen = !groups_are_unified();
+    if (!out->unseen && group_find(&group_look.group, true))
+        see_unified(&group_look.group, out, false);
+    look_ends();
 }
 
 /* The stalls are the machine's where the group does not count its own. */
 static void see_events(struct group_path *group, bool unified, struct hak_os_group *out)
 {
-    char text[GROUP_TEXT];
-    group_read(group, unified ? "/memory.events" : "/memory.oom_control", text, sizeof text);
+    char *text = group_look.text;
+    size_t size = sizeof group_look.text;
+    group_read(group, unified ? "/memory.events" : "/memory.oom_control", text, size);
     out->kills = number_behind(text, "oom_kill ");
     text[0] = 0;
     if (unified)
-        group_read(group, "/memory.pressure", text, sizeof text);
+        group_read(group, "/memory.pressure", text, size);
     if (text[0] == 0)
-        hak__os_read_text("/proc/pressure/memory", text, sizeof text);
+        hak__os_read_text("/proc/pressure/memory", text, size);
     out->stalled_us = number_behind(text, "total=");
 }
 
 void hak__os_group_look(struct hak_os_group *out, bool whole)
 {
-    struct group_path group;
-    bool unified = groups_are_unified();
     *out = (struct hak_os_group){ .max = HAK_GROUP_UNLIMITED, .high = HAK_GROUP_UNLIMITED };
-    if (!group_find(&group, unified))
+    if (!look_begins())
         return;
-    if (!unified)
-        see_version_1(&group, out);
-    if (whole)
-        see_events(&group, unified, out);
-    if (unified)
-        see_unified(&group, out, true);
+    bool unified = groups_are_unified(), found = group_find(&group_look.group, unified);
+    if (found && !unified)
+        see_version_1(&group_look.group, out);
+    if (found && whole)
+        see_events(&group_look.group, unified, out);
+    if (found && unified)
+        see_unified(&group_look.group, out, true);
+    look_ends();
 }
 
 void hak__os_process_look(struct hak_os_process *out)

@@ -17,8 +17,9 @@ struct hak_os_group {
 /* Only the limits, and only of version 2: those of version 1 would make every start cost several times as much. */
 hak_at_start void hak__os_group_limits(struct hak_os_group *out);
 
-/* Of either version; `whole`: with kills and stalls, else without. */
+/* Of either version; `whole`: with kills and stalls, else without. Nothing is known while another look is under way. */
 hak_cold void hak__os_group_look(struct hak_os_group *out, bool whole);
+hak_cold void hak__os_group_fork_child(void);
 
 /* The bytes of addresses and of resident memory of the process (0: the system does not tell), and RLIMIT_AS. */
 struct hak_os_process {

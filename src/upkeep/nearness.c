@@ -153,4 +153,8 @@ void hak__near_begin(void (*seen)(const struct hak_nearness *now, uint64_t now_m
     hak__limit_watch(HAK_WATCHER_NEARNESS, asked ? WATCH_LEAST : known, near_watch);
 }
 
-void hak__near_fork_child(void) { hak_store(&near_looking, false, HAK_RELAXED); }
+void hak__near_fork_child(void)
+{
+    hak__os_group_fork_child();
+    hak_store(&near_looking, false, HAK_RELAXED);
+}

@@ -9,7 +9,7 @@ import subprocess
 import unittest
 
 LIBRARY = os.environ["HAK_TEST_LIB"]
-TLS_BYTES = 16
+TLS_BYTES = 32
 
 LIBC_NAMES = """
     malloc calloc realloc reallocarray free cfree mprotect aligned_alloc posix_memalign memalign valloc pvalloc
