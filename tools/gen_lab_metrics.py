@@ -93,6 +93,7 @@ HEADER = """\
 #ifndef HAKMEM_PROMETHEUS_H
 #define HAKMEM_PROMETHEUS_H
 
+#ifdef __cplusplus
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -140,6 +141,7 @@ inline std::string open_metrics(bool end = true) {
 
 }  // namespace hak
 
+#endif
 #endif
 """
 

@@ -6,6 +6,7 @@
 #ifndef HAKMEM_PROMETHEUS_H
 #define HAKMEM_PROMETHEUS_H
 
+#ifdef __cplusplus
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -249,4 +250,5 @@ inline std::string open_metrics(bool end = true) {
 
 }  // namespace hak
 
+#endif
 #endif

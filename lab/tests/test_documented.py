@@ -102,7 +102,9 @@ EXAMPLES = {
     "./dev lab ab --a alloc:system --b alloc:hakmem -- PROGRAM": Example(
         (("PROGRAM", "./program"),), JUDGED, ("gain of B over A",)
     ),
-    "./dev lab tune -- PROGRAM": Example((("tune", "tune --budget 10m --trials 2"), ("PROGRAM", "./program")), JUDGED, TUNED[:1]),
+    "./dev lab tune -- PROGRAM": Example(
+        (("tune", "tune --budget 10m --trials 2"), ("PROGRAM", "./program")), JUDGED, TUNED[:1]
+    ),
     "hakmem translate 'MALLOC_CONF=dirty_decay_ms:5000,narenas:4 ./server'": Example(same=True),
     "hakmem ab --a '' --b 'refil_count=64' -- true": Example(status=(1, 2), same=True),
     "hakmem ab --a '' --b 'refill_count=128' --predict '-5..-1' "

@@ -50,8 +50,6 @@ bool hak__os_thread_start(void (*thread)(void), _Atomic uint32_t *word)
 bool hak__os_thread_settle(void) { return true; }
 void hak__os_names_begin(uintptr_t start, uintptr_t end) { (void)start, (void)end; }
 uintptr_t hak__meta_start(enum hak_meta_window window) { return (uintptr_t)window; }
-size_t hak__arena_top(void) { return 0; }
-struct hak_window hak__window;
 bool hak__os_can_change_user(void) { return false; }
 uint64_t hak__os_block_signals(void) { return 0; }
 void hak__os_restore_signals(uint64_t before) { (void)before; }

@@ -1,4 +1,4 @@
-"""hakmem postmortem: the page of a black box, which the starter writes, so that machines without Python have the same."""
+"""hakmem postmortem: the page of a black box. The starter writes it, so that machines without Python have the same."""
 
 from __future__ import annotations
 
