@@ -58,6 +58,12 @@ void *hak__meta_alloc(size_t bytes)
     return own_memory[used++];
 }
 
+OUTSIDE static void note_report(void)
+{
+    reported_by[explore_thread()] = true;
+    reports++;
+}
+
 /* Where the program would end, only the thread does, and lets go of what it holds. */
 static _Noreturn void report(void)
 {
@@ -65,14 +71,13 @@ static _Noreturn void report(void)
         explore_violation("a report of what is right");
     if (hak__lock_word_is_mine(&own->lock.held))
         hak__lock_release(&own->lock);
-    reported_by[explore_thread()] = true;
-    reports++;
+    note_report();
     longjmp(reported[explore_thread()], 1);
 }
 void hak__misuse(const struct hak_mistake *mistake, const char *format, ...) { (void)mistake, (void)format, report(); }
 bool hak__check_block(const void *p, uint32_t word, const char *function, const char *why)
 {
-    (void)p, (void)word, (void)function, (void)why;   /* blocks without memory bear no key, and look right */
+    (void)p, (void)word, (void)function, (void)why; /* blocks without memory bear no key, and look right */
     return true;
 }
 const char *hak__why_invalid(const void *p, uint32_t word) { return (void)p, (void)word, NULL; }
@@ -126,6 +131,11 @@ OUTSIDE int *__errno_location(void)
 static intptr_t words[EXPLORE_THREADS + 1]; /* and of the harness */
 static struct hak_heap *homes[EXPLORE_THREADS + 1];
 static unsigned running = EXPLORE_THREADS;
+bool explore_is_local(const void *at)
+{
+    return (uintptr_t)at - (uintptr_t)&hak__thread_notes < sizeof hak__thread_notes
+        || (uintptr_t)at - (uintptr_t)&hak__thread_word < sizeof hak__thread_word;
+}
 OUTSIDE void explore_resumed(void)
 {
     words[running] = hak__thread_word;
@@ -134,7 +144,7 @@ OUTSIDE void explore_resumed(void)
     hak__thread_word = words[running];
     hak__thread_notes.home = homes[running];
 }
-static void be_thread_of(uint32_t id)
+OUTSIDE static void be_thread_of(uint32_t id)
 {
     explore_resumed();
     hak__thread_notes.home = NULL;
@@ -184,6 +194,23 @@ static struct hak_heap *spare(void)
     return share;
 }
 
+static struct hak_uheap *new_handle(void)
+{
+    return hak__uheap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) });
+}
+
+/* Always the same ones in the same order, whichever have ended last: where a share is in a thread's table goes by the handle's address. */
+static void make_handles(void)
+{
+    struct hak_uheap *made[] = { new_handle(), new_handle(), new_handle() }, *swap;
+    for (unsigned i = 0; i < 3; i++)
+        for (unsigned j = i + 1; j < 3; j++)
+            if ((uintptr_t)made[i] > (uintptr_t)made[j])
+                swap = made[i], made[i] = made[j], made[j] = swap;
+    own = made[0], other = made[1];
+    hak__uheap_destroy(made[2], "begin");
+}
+
 static void begin_owns(void)
 {
     begin();
@@ -201,8 +228,7 @@ static void begin_owns(void)
     heap(2)->tag = hak__owner_word(2, 0) | HAK_CLASS_OFFSET_OWN;
     atomic_store(&heap(2)->state, HAK_HEAP_SHARE);
     hak__share_retire(heap(2));
-    own = hak__uheap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) });
-    other = hak__uheap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) });
+    make_handles();
     reports = 0;
     memset(reported_by, 0, sizeof reported_by);
     memset(may_report, 0, sizeof may_report);

@@ -65,6 +65,7 @@ bool explore_directly(void);                 /* no thread of a case is running *
 unsigned explore_thread(void);               /* which one is */
 unsigned explore_choose(unsigned options);   /* one way of several; all are taken in turn */
 bool explore_every_write(void);
+bool explore_is_local(const void *at);
 struct explore_site { const char *function, *operation; };
 struct explore_site explore_take_site(void); /* what the last point of this thread was told, once */
 

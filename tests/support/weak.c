@@ -29,31 +29,49 @@ void *__real_memmove(void *to, const void *from, size_t size);
 enum { RELAXED, CONSUME, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST };
 enum { THREADS = EXPLORE_THREADS, LOCATIONS = 512, STORES = 256, MESSAGES = 4096, CELLS = 1 << 14, WAYS = 8, SITES = 256 };
 
-struct message { unsigned count; uint16_t view[LOCATIONS]; uint32_t clock[THREADS]; };
+struct message {
+    unsigned count;
+    uint16_t view[LOCATIONS];
+    uint32_t clock[THREADS];
+};
 
 /* One entry of a modification order. Of a plain write the value is read from memory when it is next looked at. */
-struct entry { uint64_t value; int message; bool known; };
+struct entry {
+    uint64_t value;
+    int message;
+    bool known;
+};
 
 struct location {
     uintptr_t address;
-    unsigned size, count, seq_cst;   /* the first entry that a seq_cst load may read */
+    unsigned size, count, seq_cst; /* the first entry that a seq_cst load may read */
     struct entry entries[STORES];
 };
 
 /* Who has accessed a byte, by the times of their clocks. */
-struct byte_use { uint32_t write[THREADS], read[THREADS], atomic_write[THREADS], atomic_read[THREADS]; };
-struct cell { uintptr_t granule; uint32_t schedule; uint16_t location[8]; struct byte_use bytes[8]; };
+struct byte_use {
+    uint32_t write[THREADS], read[THREADS], atomic_write[THREADS], atomic_read[THREADS];
+};
+struct cell {
+    uintptr_t granule;
+    uint32_t schedule;
+    uint16_t location[8];
+    struct byte_use bytes[8];
+};
 
-static struct location locations[LOCATIONS];   /* from 1 on */
+static struct location locations[LOCATIONS]; /* from 1 on */
 static unsigned location_count, message_count, stale_left;
 static struct message messages[MESSAGES];
-static struct message threads[THREADS];        /* each thread's own view and clock */
+static struct message threads[THREADS]; /* each thread's own view and clock */
 static struct cell cells[CELLS];
 static uint32_t schedule;
 
 /* --- operations seen, and the one that is weakened ------------------------------------------------------------------------ */
 
-struct seen_site { const char *function, *operation; int order; };
+struct seen_site {
+    const char *function, *operation;
+    int order;
+};
 static struct seen_site sites[SITES];
 static unsigned site_count;
 static struct seen_site mutant;
@@ -68,7 +86,7 @@ static bool releases(int order) { return order >= RELEASE; }
 static bool same_site(struct seen_site a, struct seen_site b)
 {
     return a.order == b.order && a.function != NULL && b.function != NULL && strcmp(a.function, b.function) == 0
-           && strcmp(a.operation, b.operation) == 0;
+        && strcmp(a.operation, b.operation) == 0;
 }
 
 static bool is_read_only(const char *operation) { return strcmp(operation, "load") == 0 || strcmp(operation, "peek") == 0; }
@@ -88,8 +106,8 @@ bool weak_mutant(unsigned n, char *name, unsigned size)
     for (unsigned i = 0; i < site_count; i++)
         for (int weaker = RELAXED; weaker <= SEQ_CST; weaker++)
             if (is_weaker(sites[i], weaker) && n-- == 0) {
-                snprintf(name, size, "%s:%s:%s -> %s", sites[i].function, sites[i].operation,
-                         order_names[sites[i].order], order_names[weaker]);
+                snprintf(name, size, "%s:%s:%s -> %s", sites[i].function, sites[i].operation, order_names[sites[i].order],
+                         order_names[weaker]);
                 mutant_order = weaker;
                 mutant = sites[i];
                 return true;
@@ -139,6 +157,9 @@ static struct cell *cell_of(uintptr_t address)
     explore_violation("weak.c: too many addresses in one schedule; raise CELLS");
 }
 
+/* A case may define it: the threads of the case share the real thread's thread-local variables, which it exchanges. */
+__attribute__((weak)) bool explore_is_local(const void *at) { return at == NULL; }
+
 static void expect_ordered(const uint32_t times[THREADS], const char *what, uintptr_t address, const void *at)
 {
     extern char __executable_start;
@@ -146,8 +167,7 @@ static void expect_ordered(const uint32_t times[THREADS], const char *what, uint
         if (t != explore_thread() && times[t] > me()->clock[t]) {
             static char text[200];
             snprintf(text, sizeof text, "nothing orders threads %u and %u: %s, address %#lx, at program offset %#lx", t,
-                     explore_thread(), what, (unsigned long)address,
-                     (unsigned long)((const char *)at - &__executable_start));
+                     explore_thread(), what, (unsigned long)address, (unsigned long)((const char *)at - &__executable_start));
             explore_violation(text);
         }
 }
@@ -156,6 +176,8 @@ enum use { READ, WRITE, ATOMIC_READ, ATOMIC_WRITE };
 
 static void use_byte(struct byte_use *byte, enum use use, uintptr_t address, const void *at)
 {
+    if (explore_is_local((const void *)address))
+        return;
     uint32_t *mine[] = { byte->read, byte->write, byte->atomic_read, byte->atomic_write };
     expect_ordered(byte->write, "a plain write and another access", address, at);
     if (use == READ || use == WRITE)
@@ -172,7 +194,7 @@ static void use_byte(struct byte_use *byte, enum use use, uintptr_t address, con
 static uint64_t memory_at(uintptr_t address, unsigned size)
 {
     uint64_t value = 0;
-    memcpy(&value, (const void *)address, size);   /* both kinds of machine that this runs on are little-endian */
+    memcpy(&value, (const void *)address, size); /* both kinds of machine that this runs on are little-endian */
     return value;
 }
 
@@ -335,8 +357,7 @@ static void do_rmw_write(struct location *location, uint64_t value, int order)
 }
 
 /* Whether to go on with the exchange; *expected is what was read otherwise. A failure may read an older value. */
-static bool do_cas(volatile void *p, unsigned size, uint64_t *expected, uint64_t value, int order, int failure,
-                   const void *at)
+static bool do_cas(volatile void *p, unsigned size, uint64_t *expected, uint64_t value, int order, int failure, const void *at)
 {
     int ordered = order_here(order);
     if (ordered != order && !acquires(ordered))
@@ -344,7 +365,7 @@ static bool do_cas(volatile void *p, unsigned size, uint64_t *expected, uint64_t
     struct location *location = locate((uintptr_t)p, size);
     unsigned index = choose_entry(location, failure), last = location->count - 1;
     if (location->entries[index].value == *expected)
-        index = last;   /* success needs the last one */
+        index = last; /* success needs the last one */
     bool succeeds = location->entries[index].value == *expected;
     use_atomic((uintptr_t)p, size, succeeds, at);
     uint64_t read = read_entry(location, index, succeeds ? ordered : failure);
@@ -454,7 +475,7 @@ void __tsan_write_range(void *p, size_t size) { plain(p, size, true, HERE); }
 void __tsan_init(void);
 void __tsan_init(void) {}
 void __tsan_atomic_signal_fence(int order);
-void __tsan_atomic_signal_fence(int order) { (void)order; }   /* for the compiler alone */
+void __tsan_atomic_signal_fence(int order) { (void)order; } /* for the compiler alone */
 void __tsan_func_entry(void *caller);
 void __tsan_func_entry(void *caller) { (void)caller; }
 void __tsan_func_exit(void);
