@@ -22,6 +22,7 @@ ELSEWHERE = {
     "mkdir -p /etc/systemd/system/nginx.service.d && cp packaging/systemd/hakmem.conf /etc/systemd/system/nginx.service.d/":
         ("tests/package/test_service.sh", "hakmem.conf"),
     "systemctl daemon-reload && systemctl restart nginx": ("tests/package/test_service.sh", "systemd"),
+    "HAKMEM_BLACKBOX=/var/tmp/boxes HAKMEM_PROFILE=auto hakmem run ./server": ("tests/golden/test_blackbox.py", "HAKMEM_BLACKBOX"),
     "LD_PRELOAD=libhakmem.so.0 redis-server redis.conf": ("bench/recipes/works.py", "redis"),
     "LD_PRELOAD=libhakmem.so.0 node server.js": ("bench/recipes/works.py", "node"),
     "LD_PRELOAD=libhakmem.so.0 bundle exec puma": ("bench/recipes/works.py", "ruby"),
