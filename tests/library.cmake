@@ -182,7 +182,13 @@ set_target_properties(misuse_strays PROPERTIES
   OUTPUT_NAME strays RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/misuse")
 target_compile_options(misuse_strays PRIVATE -w -O0 -fno-builtin)
 target_link_libraries(misuse_strays PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
-foreach(part IN ITEMS model programs file strays)
+add_executable(misuse_kept misuse/canary/kept.c)
+set_target_properties(misuse_kept PROPERTIES
+  OUTPUT_NAME kept RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/misuse")
+target_compile_options(misuse_kept PRIVATE -w -O1 -fno-builtin)
+target_link_libraries(misuse_kept PRIVATE hakmem Threads::Threads)
+target_include_directories(misuse_kept PRIVATE "${PROJECT_SOURCE_DIR}/include")
+foreach(part IN ITEMS model programs file strays kept)
   hakmem_register("misuse.canary.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/canary/run.py"
     COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/canary/run.py"
             "$<TARGET_FILE:hakmem>" "$<TARGET_FILE_DIR:misuse_canary>" ${part})

@@ -95,9 +95,16 @@ def strays(library, folder):
             yield f"{mode}: status {status}, {out!r}, {said[-400:]}"
 
 
+def kept(library, folder):
+    for size in (100, 9000, 20000, 40000, 56000):
+        status, out, said = run(library, [folder / "kept", str(size)], folder)
+        if (status, out) != (0, "fine\n"):
+            yield f"{size}: status {status}, {out!r}, {said[-400:]}"
+
+
 def main():
     library, folder, part = sys.argv[1:]
-    problems = list({"model": model, "programs": programs, "file": file, "strays": strays}[part](library, pathlib.Path(folder)))
+    problems = list({"model": model, "programs": programs, "file": file, "strays": strays, "kept": kept}[part](library, pathlib.Path(folder)))
     print(f"{len(problems)} not as expected", *problems, sep="\n  ")
     return 1 if problems else 0
 
