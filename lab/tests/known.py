@@ -270,7 +270,8 @@ def core_of_kernel(folder: Path) -> Path:
 def waiting(
     program: Path, mode: str, folder: Path, preload: Path | None = LIBRARY, more: dict[str, str] | None = None
 ) -> Iterator[Subject]:
-    environment = clean_environment(**(more or {}))
+    # No background thread: it would take steps between two looks, and drain and return what is to stay.
+    environment = clean_environment(**{"HAKMEM_BACKGROUND": "0", **(more or {})})
     if preload:
         environment["LD_PRELOAD"] = str(preload)
     folder.mkdir(exist_ok=True)

@@ -170,11 +170,13 @@ def _show_plan(made: Plan, out: Path) -> None:
     from rich.table import Table
 
     from hakmem_lab.terminal import console, tables
+    from hakmem_lab.terminal.amounts import counted
 
     arms = [each.arm for each in made.hosts]
     blocks = len({each.block for each in made.hosts})
     console.out.print(
-        f"{arms.count('hakmem')} hosts with HAKMEM, {arms.count('control')} without, in {blocks} blocks; "
+        f"{counted(arms.count('hakmem'), 'host')} with HAKMEM, {arms.count('control')} without, "
+        f"in {counted(blocks, 'block')}; "
         f"seed {made.seed}",
         soft_wrap=True,
     )

@@ -53,10 +53,12 @@ class Place:
 
 
 def candidates(pid: int) -> list[tuple[Path, process.Mapping]]:
-    """The mapped files that may hold the library, each with its lowest mapping; those with its name come first."""
+    """The mapped files that may hold the library, each with its lowest mapping; those with its name come first. Loaders
+    map privately; a shared mapping is one of a reader, such as a debugger or this lab."""
     first: dict[str, process.Mapping] = {}
     for mapping in process.mappings(pid):
-        if mapping.path.startswith("/") and mapping.inode and mapping.offset == 0:
+        private = mapping.permissions.endswith("p")
+        if mapping.path.startswith("/") and mapping.inode and mapping.offset == 0 and private:
             first.setdefault(mapping.path, mapping)
     order = sorted(first, key=lambda path: "hakmem" not in Path(path).name)
     return [(opened(pid, first[path]), first[path]) for path in order]
