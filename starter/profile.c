@@ -144,6 +144,17 @@ static int by_signal(uint64_t pid, const char *file, uint64_t seconds)
     return 0;
 }
 
+/* The library writes .json and, for every other name, .heap; what needs symbols is the lab's. */
+static bool is_written_here(const char *file)
+{
+    static const char *const others[] = { ".pb.gz", ".collapsed", ".html", ".svg" };
+    size_t length = strlen(file);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (length > strlen(others[i]) && strcmp(file + length - strlen(others[i]), others[i]) == 0)
+            return false;
+    return true;
+}
+
 int command_profile(int count, char **words)
 {
     const char *file = NULL, *pid_word = NULL;
@@ -157,6 +168,8 @@ int command_profile(int count, char **words)
             pid_word = words[i];
     if (file == NULL || pid_word == NULL)
         return complain("usage: hakmem profile PID -o FILE [-s SECONDS]"), STATUS_USAGE;
+    if (!is_written_here(file))
+        return complain("%s: only .heap and .json can be written without the lab (pip install hakmem-lab)", file), STATUS_USAGE;
     uint64_t pid = pid_of(pid_word);
     if (pid == 0)
         return STATUS_FAILED;

@@ -394,7 +394,7 @@ class Lab(LintTest):
         self.assert_finds(lint_lab, "lab/src/a.py:2: error: Incompatible return value")
 
     def plant_folders(self, **content):
-        layers = ("terminal", "children", "target", "inspect", "profile", "measure", "decide", "experiment", "pages", "commands",
+        layers = ("terminal", "children", "target", "inspect", "profile", "measure", "decide", "experiment", "pages", "fleet", "commands",
                   "cli", "man", "__main__")
         self.plant("lab/src/hakmem_lab/__init__.py", "")
         for name in layers:

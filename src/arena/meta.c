@@ -64,8 +64,6 @@ size_t hak__meta_span(size_t supers)
     return total;
 }
 
-size_t hak__meta_span_near(size_t supers) { return room_of(HAK_META_SUPERS, supers) + room_of(HAK_META_WORDS, supers); }
-
 uintptr_t hak__meta_layout(uintptr_t start, size_t supers)
 {
     hak_assert(start % HAK_SUPER_SIZE == 0, "metadata windows begin at SuperSlab borders");

@@ -24,7 +24,6 @@ uintptr_t hak__meta_layout(uintptr_t start, size_t supers);
 
 /* The address range that the layout needs. */
 size_t hak__meta_span(size_t supers);
-size_t hak__meta_span_near(size_t supers); /* of its last tables, which every process touches */
 
 uintptr_t hak__meta_start(enum hak_meta_window window); /* its lowest mapped address */
 

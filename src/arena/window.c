@@ -9,9 +9,6 @@
 
 #include "arena/meta.h"
 
-/* The tables that lie directly before the blocks share a page directory with the first of these. */
-#define DIRECTORY ((size_t)1 << 30)
-
 enum { RANDOM_TRIES = 8, SMALLEST_SHIFT = 28, GUARDED_SHARE = 4 };
 
 enum { PARTS = HAK_WINDOW_SUPERS / HAK_PART_SUPERS, PART_WORDS = (PARTS + 63) / 64 };
@@ -71,26 +68,16 @@ static int try_base(uintptr_t base, size_t supers)
     return 0;
 }
 
-/* A random base of the whole window. */
-static uintptr_t random_base(uint64_t choice)
-{
-    size_t before = span_before(HAK_WINDOW_SUPERS), near = hak__meta_span_near(HAK_WINDOW_SUPERS);
-    size_t room = HAK_WINDOW_HIGH - HAK_WINDOW_LOW - HAK_WINDOW_SIZE - before - 2 * DIRECTORY;
-    uintptr_t data = HAK_WINDOW_LOW + before + DIRECTORY + hak_align_down(choice % room, HAK_SUPER_SIZE);
-    size_t place = data % DIRECTORY;
-    if (near < DIRECTORY && place < near) /* as likely as any other place in it */
-        data = data - place + near + hak_align_down((choice >> 32) % (DIRECTORY - near), HAK_SUPER_SIZE);
-    return data - before;
-}
-
 int hak__window_choose(void)
 {
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
+    size_t whole = HAK_WINDOW_SIZE + span_before(HAK_WINDOW_SUPERS), room = HAK_WINDOW_HIGH - HAK_WINDOW_LOW - whole;
     int code = ENOMEM;
     bool fixed = hak__os->fixed();
     for (uint64_t i = 0; i < RANDOM_TRIES; i++) {
         uint64_t choice = fixed ? FIXED_CHOICE * (i + 1) : hak__os->random();
-        code = try_base(random_base(choice), HAK_WINDOW_SUPERS);
+        uintptr_t base = HAK_WINDOW_LOW + hak_align_down(choice % room, HAK_SUPER_SIZE);
+        code = try_base(base, HAK_WINDOW_SUPERS);
         if (code == 0)
             return 0;
     }

@@ -16,6 +16,7 @@
 #include "base/retain.h"
 #include "cache/experiments.h"
 #include "diag/options.h"
+#include "diag/report.h"
 #include "harden/spans.h"
 #include "heap/heap.h"
 

@@ -17,7 +17,7 @@
 #include "sample/record.h"
 
 enum { HAK_LABEL_KEYS = 16, HAK_LABEL_VALUES = 4096, HAK_LABEL_PARTS = 1 << 16, HAK_LABEL_SPARE = 1 << 12 };
-enum { HAK_LABEL_KEY_BYTES = 63, HAK_LABEL_VALUE_BYTES = 255, HAK_LABEL_BUCKETS = 1 << 11 };
+enum { HAK_LABEL_KEY_BYTES = 63, HAK_LABEL_VALUE_BYTES = 255, HAK_LABEL_BUCKETS = 1 << 9 };
 
 struct hak_labels {
     struct hak_labels *next; /* with the same hash */

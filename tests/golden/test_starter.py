@@ -133,6 +133,9 @@ class Starter(unittest.TestCase):
         done = hakmem("profile", pid, "-o", path, "-s", 1)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(path.read_text().startswith("heap_v2/"))
+        done = hakmem("profile", pid, "-o", self.place / "dump.pb.gz", "-s", 1)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("only .heap and .json can be written without the lab", done.stderr)
 
     def test_profile_by_signal(self):
         """Where other processes' memory is closed, here by a filter of system calls as if by Yama, the signal serves."""

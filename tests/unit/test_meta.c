@@ -3,7 +3,6 @@
 #include "arena/meta.h"
 
 #include "arena/runs.h"
-#include "arena/window.h"
 #include "base/bits.h"
 #include "support/fake_os.h"
 
@@ -30,8 +29,6 @@ FRESH_TEST(metadata_windows_lie_apart)
         expect(!is_mapped((void *)stop) && (w == HAK_META_POOL || !is_mapped((void *)(end - 1))));
     }
     expect_eq((hak__meta_start(HAK_META_POOL) ^ hak__meta_start(HAK_META_HEAPS)) / HAK_SUPER_SIZE, 0);
-    if (hak__window_supers() == HAK_WINDOW_SUPERS)
-        expect_eq((hak__meta_start(HAK_META_SUPERS) ^ hak__window.base) >> 30, 0);
 }
 
 /* A step of growth that the system refuses is tried again as small as possible. */
