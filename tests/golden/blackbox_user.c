@@ -15,7 +15,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { BLOCK = 1000, TURN = 500, KEEP_EACH = 8 };
+enum { BLOCK = 1000, TURN = 500, KEEP_EACH = 8, LEAK_US = 30000 }; /* a leak is steady: its start counts little */
 static struct node {
     struct node *next;
     char rest[BLOCK - sizeof(void *)];
@@ -79,7 +79,7 @@ int main(int count, char **words)
     size_t mib = count > 2 ? strtoul(words[2], NULL, 10) : 64;
     setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
     if (strcmp(what, "leak") == 0)
-        for (;;)
+        for (;; usleep(LEAK_US))
             keep(1);
     if (strcmp(what, "outside") == 0) {
         char *all = mmap(NULL, mib << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
