@@ -45,7 +45,7 @@ static int refused(int code)
 {
     if (code == ETIMEDOUT)
         return complain(
-            "process %u has not answered: it does so when it allocates, or at once if started with HAKMEM_STATS_SIGNAL=N",
+            "process %u has not answered: it does so when a cache of its threads misses, or at once if started with HAKMEM_STATS_SIGNAL=N",
             live.pid);
     return complain("process %u: the profile failed (error %u)", live.pid, (uint64_t)code);
 }
