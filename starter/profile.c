@@ -96,7 +96,8 @@ static void consider(const char *name, void *argument)
         if (!hak_begins(at, part))
             continue;
         uint64_t number = number_at(at + length, &behind);
-        if (hak_begins(behind, ".u.") && number + 1 > newest->number) {
+        bool whole = strcmp(behind, ".u.heap") == 0 || strcmp(behind, ".u.json") == 0; /* not one that is being written */
+        if (whole && number + 1 > newest->number) {
             newest->number = number + 1;
             hak__format(newest->name, sizeof newest->name, "%s", name);
         }

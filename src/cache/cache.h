@@ -66,8 +66,8 @@ hak_inline void hak__heap_set_current(const void *heap)
 hak_inline struct hak_heap *hak__heap_mine(void)
 {
     struct hak_heap *heap = hak__heap_current();
-    bool apart = hak_unlikely((heap->mode & HAK_MODE_APART) != 0) && hak__thread_notes.home != NULL;
-    return apart ? hak__thread_notes.home : heap;
+    struct hak_heap *home = hak_unlikely((heap->mode & HAK_MODE_APART) != 0) ? hak_read_mostly(&hak__thread_notes.home) : NULL;
+    return home != NULL ? home : heap;
 }
 
 /* --- blocks of other heaps ------------------------------------------------------------------------------------------ */

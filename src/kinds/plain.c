@@ -219,7 +219,10 @@ static hak_noinline void free_at_home(void *p, uint32_t word, const struct hak_s
     }
 }
 
-static bool is_away(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_APART) != 0 && hak__thread_notes.home != NULL; }
+static bool is_away(const struct hak_heap *heap)
+{
+    return (heap->mode & HAK_MODE_APART) != 0 && hak_read_mostly(&hak__thread_notes.home) != NULL;
+}
 
 /* What no outbox has taken. */
 static hak_noinline void free_unposted(void *p, uint32_t word, struct hak_heap *heap, const struct hak_slab *slab)

@@ -21,7 +21,7 @@ hak_inline struct hak_heap *hak__request_heap(void)
 hak_inline bool hak__request_is_plain(const struct hak_heap *heap)
 {
     bool mine = (heap->mode & HAK_MODE_APART) == 0;
-    return mine || (hak__thread_notes.home == NULL && hak_load(&hak__uheap_inherited, HAK_RELAXED) == NULL);
+    return mine || (hak_read_mostly(&hak__thread_notes.home) == NULL && hak_load(&hak__uheap_inherited, HAK_RELAXED) == NULL);
 }
 hak_inline struct hak_uheap *hak__request_standard(void)
 {

@@ -41,7 +41,7 @@ static struct hak_heap *exit_heap;
 static void set_current(const void *heap)
 {
     hak__heap_set_current(heap);
-    hak__thread_notes.home = NULL;
+    hak_slot_store(&hak__thread_notes.home, NULL);
 }
 
 bool hak__thread_has_exited(void) { return (hak__heap_current()->mode & HAK_MODE_EXITED) != 0; }
@@ -344,6 +344,7 @@ bool hak__thread_fork_child(bool forker)
         early_heap = NULL; /* another thread's heap */
     if (hak__lock_word_is_left(&mine->lock)) {
         /* Another thread was collecting for this heap and left it half done: this thread starts anew. */
+        hak__uheap_carry(mine);
         hak__heap_lose(mine);
         set_current(&hak__sentinel);
     }

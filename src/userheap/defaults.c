@@ -26,7 +26,7 @@ void hak__uheap_lead(struct hak_heap *mine)
 {
     const struct hak_uheap *own = mine->share.standard;
     const struct hak_heap *share = own == NULL ? mine : hak__share_find(mine, own);
-    hak__thread_notes.home = mine; /* before the word leads elsewhere */
+    hak_slot_store(&hak__thread_notes.home, mine); /* before the word leads elsewhere */
     hak_signal_fence();
     hak__heap_set_current(share != NULL ? (const void *)share : &hak__sentinel);
 }
@@ -63,8 +63,29 @@ struct hak_uheap *hak__uheap_set_inherited(struct hak_uheap *own, const char *fu
     return former;
 }
 
+/* In a forked child whose only thread has lost its heap, the default of that heap stands in for what new threads begin with, until
+ * the thread has another heap. */
+static struct hak_uheap *set_aside;
+static bool carries;
+
+void hak__uheap_carry(const struct hak_heap *lost)
+{
+    set_aside = hak_exchange(&hak__uheap_inherited, lost->share.standard, HAK_RELAXED);
+    carries = true;
+}
+
+static void end_carry(void)
+{
+    struct hak_uheap *own = set_aside != NULL && hak__uheap_is_alive(set_aside) ? set_aside : NULL, *carried;
+    carries = false;
+    if (own != NULL)
+        hak_fetch_add(&own->standards, 1, HAK_RELAXED);
+    if ((carried = hak_exchange(&hak__uheap_inherited, own, HAK_ACQ_REL)) != NULL)
+        hak_fetch_sub(&carried->standards, 1, HAK_RELAXED);
+}
+
 /* If the heap that was set is ending, the thread begins without it. */
-void hak__uheap_inherit(struct hak_heap *mine)
+static void begin_with_inherited(struct hak_heap *mine)
 {
     struct hak_uheap *own = hak_load(&hak__uheap_inherited, HAK_ACQUIRE);
     if (hak_likely(own == NULL))
@@ -78,6 +99,13 @@ void hak__uheap_inherit(struct hak_heap *mine)
         return;
     mine->share.standard = own;
     hak__uheap_lead(mine);
+}
+
+void hak__uheap_inherit(struct hak_heap *mine)
+{
+    begin_with_inherited(mine);
+    if (hak_unlikely(carries))
+        end_carry();
 }
 
 /* Threads missing in the child have no standard heap there. */

@@ -183,6 +183,8 @@ void hak__uheap_drop_standard(struct hak_heap *ending);
 extern _Atomic(struct hak_uheap *) hak__uheap_inherited;
 struct hak_uheap *hak__uheap_set_inherited(struct hak_uheap *own, const char *function);
 void hak__uheap_inherit(struct hak_heap *mine);
+void hak__uheap_carry(
+    const struct hak_heap *lost); /* of the calling thread, the only one of a forked child, before standards are counted */
 
 /* --- figures (figures.c) ----------------------------------------------------------------------------------------------- */
 

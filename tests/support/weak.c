@@ -390,17 +390,25 @@ void weak_begin(unsigned stale)
 
 #define HERE __builtin_return_address(0)
 
+static bool goes_directly(const volatile void *p)
+{
+    bool local = !explore_directly() && explore_is_local((const void *)(uintptr_t)p);
+    if (local)
+        explore_take_site();
+    return local || explore_directly();
+}
+
 #define WEAK_ATOMIC(bits) \
     typedef uint##bits##_t u##bits; \
     u##bits __tsan_atomic##bits##_load(const volatile u##bits *p, int order); \
     u##bits __tsan_atomic##bits##_load(const volatile u##bits *p, int order) \
     { \
-        return explore_directly() ? *p : (u##bits)do_load(p, sizeof *p, order, HERE); \
+        return goes_directly(p) ? *p : (u##bits)do_load(p, sizeof *p, order, HERE); \
     } \
     void __tsan_atomic##bits##_store(volatile u##bits *p, u##bits value, int order); \
     void __tsan_atomic##bits##_store(volatile u##bits *p, u##bits value, int order) \
     { \
-        if (!explore_directly()) \
+        if (!goes_directly(p)) \
             do_store(p, sizeof *p, value, order, HERE); \
         *p = value; \
     } \
