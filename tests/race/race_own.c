@@ -131,6 +131,16 @@ OUTSIDE int *__errno_location(void)
 static intptr_t words[EXPLORE_THREADS + 1]; /* and of the harness */
 static struct hak_heap *homes[EXPLORE_THREADS + 1];
 static unsigned running = EXPLORE_THREADS;
+/* To ThreadSanitizer's run-time library, if there is one: each thread of a case has its own of these. */
+__attribute__((weak)) void AnnotateBenignRaceSized(const char *file, int line, const volatile void *at, size_t size, const char *why);
+static void share_locals(void)
+{
+    if (AnnotateBenignRaceSized == NULL)
+        return;
+    AnnotateBenignRaceSized(__FILE__, __LINE__, &hak__thread_word, sizeof hak__thread_word, "exchanged by explore_resumed");
+    AnnotateBenignRaceSized(__FILE__, __LINE__, &hak__thread_notes, sizeof hak__thread_notes, "exchanged by explore_resumed");
+}
+
 bool explore_is_local(const void *at)
 {
     return (uintptr_t)at - (uintptr_t)&hak__thread_notes < sizeof hak__thread_notes
@@ -229,6 +239,7 @@ static void begin_owns(void)
     atomic_store(&heap(2)->state, HAK_HEAP_SHARE);
     hak__share_retire(heap(2));
     make_handles();
+    share_locals();
     reports = 0;
     memset(reported_by, 0, sizeof reported_by);
     memset(may_report, 0, sizeof may_report);
