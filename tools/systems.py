@@ -81,7 +81,7 @@ class Inside:
     def __init__(self, families):
         self.families = families
         self.release, self.debug = ROOT / "out/release", ROOT / "out/debug"
-        self.library = self.release / "libhakmem.so"
+        self.tested = self.release / "libhakmem.so"
         self.results = []
         self.pool = concurrent.futures.ThreadPoolExecutor(JOBS)
         for folder in ("release/tests/override", "release/tests/misuse", "debug/tests/unit", "debug/tests/api", "debug/objects"):
@@ -135,13 +135,13 @@ class Inside:
         status = self.build(source, program, *self.linked(source, "hakmem_region.h" in text, True), *["-lcmocka"] * ("<cmocka.h>" in text))
         for family, more in (("override", {}), ("hardened.override", {"HAKMEM_HARDEN": "1"})):
             if family in self.families and (family == "override" or "ordinary" not in traits):
-                self.result(family, source.stem, *((status,) if status else self.call([program], LD_PRELOAD=str(self.library), **more)))
+                self.result(family, source.stem, *((status,) if status else self.call([program], LD_PRELOAD=str(self.tested), **more)))
 
     def misuse(self, source):
         program = self.release / "tests/misuse" / source.stem
         status = self.build(source, program, "-O0", *self.linked(source, source.stem.startswith("heap_region_"), source.stem.startswith("heap_")))
         self.result("misuse", source.stem,
-                    *((status,) if status else self.call([sys.executable, ROOT / "tests/misuse/run.py", self.library, program, source])))
+                    *((status,) if status else self.call([sys.executable, ROOT / "tests/misuse/run.py", self.tested, program, source])))
 
     def inner(self, source):
         """A test of unit or api, on the checked build of the library."""
@@ -163,7 +163,7 @@ class Inside:
         self.call(["ar", "rcs", archive, *objects.values()])
 
     def program(self, name):
-        self.result("programs", name, *self.call([sys.executable, "-B", ROOT / f"tests/programs/test_{name}.py", self.library,
+        self.result("programs", name, *self.call([sys.executable, "-B", ROOT / f"tests/programs/test_{name}.py", self.tested,
                                                   *([ROOT] if name == "git" else [])]))
 
     def run(self):

@@ -70,7 +70,7 @@ impl Default for Files {
 
 impl Files {
     /// The library in the file of a process's mapping, if it has the symbol.
-    pub fn library(&self, folder: &Path, mapping: &Mapping) -> Option<Arc<Image>> {
+    pub fn library_in(&self, folder: &Path, mapping: &Mapping) -> Option<Arc<Image>> {
         let key = (mapping.device.clone(), mapping.inode, mapping.path.clone());
         if let Some(found) = self.0.lock().ok()?.files.get(&key) {
             return found.clone();
