@@ -1,6 +1,6 @@
 /* The metadata windows: address ranges beside the user data that grow with it. The first half is only for arena/. Each window is
- * mapped from its start, the pool from its end, in steps, and never shrinks; span descriptors of closed parts are left out (window.h). All changes happen
- * under the arena's lock. */
+ * mapped from its start, the pool from its end, in steps, and never shrinks; span descriptors of closed parts are left out
+ * (window.h). All changes happen under the arena's lock. */
 #pragma once
 
 #include "arena/arena.h"

@@ -112,8 +112,9 @@ static void free_large(struct hak_heap *heap, void *p, uint32_t word, const char
     hak__heap_sweep(hak__heap_by_id(hak__owner_id(word)));
 }
 
-/* Where misuse is survived, nothing waits here. A thread that has used little of a class publishes its blocks directly, so that processes with many threads spend no buckets
- * on them. In a thread that only frees, common_left stays above 0; `single` counts its frees to recognise it. */
+/* Where misuse is survived, nothing waits here. A thread that has used little of a class publishes its blocks directly, so that
+ * processes with many threads spend no buckets on them. In a thread that only frees, common_left stays above 0; `single` counts
+ * its frees to recognise it. */
 enum { SINGLE_MOST = 64 };
 
 static bool uses_little(struct hak_heap *heap, uint32_t class)

@@ -1,7 +1,7 @@
-/* Crash report (HAKMEM_CRASH_REPORT=1): on SIGSEGV, SIGBUS and SIGABRT one line on stderr says what the faulting address is to
- * the allocator, and the black box is written; then the signal proceeds as without the library. Everything is read without a lock, because the crashed thread
- * may hold one: a report may show a state between two others, but reads only memory that stays mapped (descriptors, bins and
- * bitmaps are never unmapped) and calls only write(2) and what restores the signal. Called by init.c.
+/* Crash report (HAKMEM_CRASH_REPORT=1): on SIGSEGV, SIGBUS and SIGABRT one line on stderr says what the faulting address is to the
+ * allocator, and the black box is written; then the signal proceeds as without the library. Everything is read without a lock,
+ * because the crashed thread may hold one: a report may show a state between two others, but reads only memory that stays mapped
+ * (descriptors, bins and bitmaps are never unmapped) and calls only write(2) and what restores the signal. Called by init.c.
  *
  * The handlers run on the alternative stack where the program has one, and need about 1 KiB. A fault is repeated, not passed on:
  * the handler restores the former disposition and returns, the instruction faults again, and a core dump or the program's own

@@ -216,7 +216,8 @@ hak_cold void hak__check_size_slow(const void *p, size_t align, size_t n, const 
 
 #if HAK_PROTECT
 /* Reports the block at p if it cannot result from a request of n bytes with the alignment. Leaves a pointer to no block to the
- * following free, which frees a block of whatever size. Class 0, which the map's word of no block seems to name, is the smallest; huge blocks' words name none. */
+ * following free, which frees a block of whatever size. Class 0, which the map's word of no block seems to name, is the smallest;
+ * huge blocks' words name none. */
 hak_inline void hak__check_size(const void *p, size_t align, size_t n, const char *function)
 {
     size_t slab = hak__slab_of(p);

@@ -1,8 +1,9 @@
 /* Keys of pthread's, and dlsym: see os.h. Beside the units, since the archive has them from the linker.
  *
- * glibc moved them in 2.34, from libpthread and libdl to libc. A library linked as usual would need that version; one that asked for libpthread
- * would load it into every program. So these references are weak, of the version that every glibc gives the functions, and NULL in a
- * program without threads on an older one. It may load libpthread later: then they are looked up (docs/decisions/0105). */
+ * glibc moved them in 2.34, from libpthread and libdl to libc. A library linked as usual would need that version; one that asked
+ * for libpthread would load it into every program. So these references are weak, of the version that every glibc gives the
+ * functions, and NULL in a program without threads on an older one. It may load libpthread later: then they are looked up
+ * (docs/decisions/0105). */
 #include <dlfcn.h>
 #include <pthread.h>
 

@@ -39,5 +39,6 @@ hak_cold void hak__loaded_know(void);
 /* The first definition in the noted modules behind the one of the address `user`, or NULL. Takes no lock. */
 hak_cold void *hak__loaded_after(const void *user, const char *name);
 
-/* Finds the module of an address without a lock: by the C library's search if there is one, otherwise among the noted ones. False: it is in none, and *module is unchanged. */
+/* Finds the module of an address without a lock: by the C library's search if there is one, otherwise among the noted ones. False:
+ * it is in none, and *module is unchanged. */
 hak_cold bool hak__loaded_at(uintptr_t address, struct hak_module *module);

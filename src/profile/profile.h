@@ -1,7 +1,7 @@
-/* The heap profiler: which call stacks hold memory, for which labels, and which have asked for how much. It samples bytes, not calls: a thread's
- * countdown, drawn from an exponential distribution with mean HAKMEM_PROFILE_INTERVAL, falls by the size of every request, wherever
- * its block comes from; the request that ends it is sampled. So a block of n bytes is in the sample with probability 1 - exp(-n /
- * mean), and a site's reported figures are unbiased estimates.
+/* The heap profiler: which call stacks hold memory, for which labels, and which have asked for how much. It samples bytes, not
+ * calls: a thread's countdown, drawn from an exponential distribution with mean HAKMEM_PROFILE_INTERVAL, falls by the size of
+ * every request, wherever its block comes from; the request that ends it is sampled. So a block of n bytes is in the sample with
+ * probability 1 - exp(-n / mean), and a site's reported figures are unbiased estimates.
  *
  * While no profile counts, none of this runs. A start exchanges the table by which malloc finds a bin (size/size.h): every request
  * up to the mid classes then meets an empty bin, and malloc.c counts it down before it uses the real bin. Larger requests are

@@ -1,6 +1,6 @@
-/* Sites: call stacks with their samples, separate for each size class, so that a site's blocks are about as long and its mean
- * size stands for each, for each combination of labels, and for each interval, without which the figures mean nothing. Never removed; any thread finds them
- * without a lock. Internal to profile/.
+/* Sites: call stacks with their samples, separate for each size class, so that a site's blocks are about as long and its mean size
+ * stands for each, for each combination of labels, and for each interval, without which the figures mean nothing. Never removed;
+ * any thread finds them without a lock. Internal to profile/.
  *
  *   allocated, allocated_bytes    samples since the start, and their requested bytes, not weighted
  *   freed, freed_bytes            the part that has been freed

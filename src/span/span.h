@@ -258,9 +258,9 @@ enum hak_span_fault hak__span_give_owner(struct hak_span *span, void *const *blo
 /* From any thread: sets remote bits of one word. Returns those that were set before (double frees). */
 uint64_t hak__span_set_remote(struct hak_span *span, uint32_t word, uint64_t bits);
 
-/* Moves the remote bits to the free ones, marks their blocks as free unless the span is inherited, and returns their number. Misuse: a bit that was free already
- * or belongs to a block never handed out; or a block that bears the mark and is free already according to `is_free`. *culprit is
- * then the block's index. */
+/* Moves the remote bits to the free ones, marks their blocks as free unless the span is inherited, and returns their number.
+ * Misuse: a bit that was free already or belongs to a block never handed out; or a block that bears the mark and is free already
+ * according to `is_free`. *culprit is then the block's index. */
 typedef bool hak_span_question(const struct hak_span *span, const void *block);
 uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_free, enum hak_span_fault *fault, uint32_t *culprit);
 
