@@ -171,23 +171,18 @@ hakmem_register("misuse.hardened.outside" misuse "${CMAKE_CURRENT_SOURCE_DIR}/mi
           "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_outside>")
 
 # HAKMEM_MISUSE=report: mistakes that do not end the program, and what is left of its memory.
-add_executable(misuse_canary misuse/canary/model.c)
-set_target_properties(misuse_canary PROPERTIES
-  OUTPUT_NAME canary RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/misuse")
-target_compile_options(misuse_canary PRIVATE -w -O1 -fno-builtin)
-target_link_libraries(misuse_canary PRIVATE hakmem Threads::Threads)
-target_include_directories(misuse_canary PRIVATE "${PROJECT_SOURCE_DIR}/include")
-add_executable(misuse_strays misuse/canary/strays.c)
-set_target_properties(misuse_strays PROPERTIES
-  OUTPUT_NAME strays RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/misuse")
-target_compile_options(misuse_strays PRIVATE -w -O0 -fno-builtin)
-target_link_libraries(misuse_strays PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
-add_executable(misuse_kept misuse/canary/kept.c)
-set_target_properties(misuse_kept PROPERTIES
-  OUTPUT_NAME kept RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/misuse")
-target_compile_options(misuse_kept PRIVATE -w -O1 -fno-builtin)
-target_link_libraries(misuse_kept PRIVATE hakmem Threads::Threads)
-target_include_directories(misuse_kept PRIVATE "${PROJECT_SOURCE_DIR}/include")
+# hakmem_canary(<name> <source> <optimisation> <library>...): a program for misuse/canary/run.py.
+function(hakmem_canary name source optimisation)
+  add_executable(misuse_${name} misuse/canary/${source})
+  set_target_properties(misuse_${name} PROPERTIES
+    OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/misuse")
+  target_compile_options(misuse_${name} PRIVATE -w ${optimisation} -fno-builtin)
+  target_link_libraries(misuse_${name} PRIVATE Threads::Threads ${ARGN})
+  target_include_directories(misuse_${name} PRIVATE "${PROJECT_SOURCE_DIR}/include")
+endfunction()
+hakmem_canary(canary model.c -O1 hakmem)
+hakmem_canary(kept kept.c -O1 hakmem)
+hakmem_canary(strays strays.c -O0 ${CMAKE_DL_LIBS})
 foreach(part IN ITEMS model programs file strays kept)
   hakmem_register("misuse.canary.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/canary/run.py"
     COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/canary/run.py"

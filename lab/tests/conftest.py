@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-
 from hakmem_lab.measure.results import NOISE, Experiment, Head, Machine, MetricModel, Plan, Run, Series
 from hakmem_lab.target import libhakmem
 from hakmem_lab.terminal import errors
@@ -96,6 +96,24 @@ def hakmem_library() -> Path:
         return libhakmem.find()
     except errors.LabError as error:
         pytest.skip(f"no library: {error.message}; ./dev build")
+
+
+Compiled = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def compiled(hakmem_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """Compiles a C program into a folder of its own."""
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+
+    def compile_it(name: str, source: str, *flags: str) -> Path:
+        folder = tmp_path_factory.mktemp(name)
+        (folder / f"{name}.c").write_text(source)
+        command = [compiler, "-g", "-O1", "-fno-builtin", f"{name}.c", "-o", name, *flags]
+        subprocess.run(command, cwd=folder, check=True)
+        return folder / name
+
+    return compile_it
 
 
 Hakmem = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -21,13 +21,14 @@ import threading
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
-
 import hakmem
+import pytest
 from hakmem_lab.profile import formats, heap_dumps
 from hakmem_lab.profile.heap_dumps import Estimate, Labels, Profile, Site
 from hakmem_lab.target import libhakmem
 from hakmem_lab.terminal.errors import LabError
+
+from tests.conftest import Compiled
 from tests.known import core_of_kernel, kernel_writes_here
 
 pytest.importorskip("google.protobuf")
@@ -110,17 +111,8 @@ int main(int count, char **argument)
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or pytest.skip("no C compiler")
-    try:
-        libhakmem.find()
-    except LabError:
-        pytest.skip("the library is not built")
-    folder = tmp_path_factory.mktemp("tenants")
-    (folder / "tenants.c").write_text(SOURCE)
-    command = [compiler, "-g", "-O1", "-fno-builtin", "tenants.c", "-o", "tenants", "-pthread", "-ldl"]
-    subprocess.run(command, cwd=folder, check=True)
-    return folder / "tenants"
+def program(compiled: Compiled) -> Path:
+    return compiled("tenants", SOURCE, "-pthread", "-ldl")
 
 
 def hakmem_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-
 from hakmem_lab.commands.leaks import Suppression
 from hakmem_lab.inspect.live import Live
 from hakmem_lab.pages import flame
@@ -24,8 +23,9 @@ from hakmem_lab.profile.heap_dumps import Estimate, Profile
 from hakmem_lab.profile.memory_over_time import MemoryOverTime
 from hakmem_lab.profile.remote_control import Profiler, spans_of
 from hakmem_lab.profile.symbols import Frame, Symbols
-from hakmem_lab.target import libhakmem
 from hakmem_lab.terminal.errors import LabError
+
+from tests.conftest import Compiled
 
 pytest.importorskip("google.protobuf")
 Samples = dict[tuple[formats.Stack, heap_dumps.Labels], dict[str, Estimate]]
@@ -64,16 +64,8 @@ int main(int count, char **arguments)
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or pytest.skip("no C compiler")
-    try:
-        libhakmem.find()
-    except LabError:
-        pytest.skip("the library is not built")
-    folder = tmp_path_factory.mktemp("program")
-    (folder / "known.c").write_text(SOURCE)
-    subprocess.run([compiler, "-g", "-O1", "-fno-builtin", "known.c", "-o", "known"], cwd=folder, check=True)
-    return folder / "known"
+def program(compiled: Compiled) -> Path:
+    return compiled("known", SOURCE)
 
 
 def hakmem(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

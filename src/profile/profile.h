@@ -20,7 +20,7 @@ enum hak_profile_request { HAK_PROFILE_NOTHING, HAK_PROFILE_START, HAK_PROFILE_S
 
 /* State that other processes read; they write `request`, `interval` and `path` (docs/profiling.md). */
 struct hak_profile {
-    _Atomic uint32_t counts; /* requests are counted down now: HAK_PROFILE_OWN, HAK_PROFILE_TRACED */
+    _Atomic uint32_t counts; /* requests are counted down now: HAK_PROFILE_ASKED, HAK_PROFILE_TRACED */
     _Atomic uint32_t session; /* times that counting has begun, or begun anew */
     _Atomic uint32_t request; /* enum hak_profile_request; 0 again once answered */
     _Atomic uint32_t answered; /* answered requests so far */
@@ -37,7 +37,7 @@ extern struct hak_profile hak__profile;
 
 /* Why requests are counted down: for the library's own profile, with stacks; for tracers (sampler.c), which take stacks by
  * themselves. */
-enum { HAK_PROFILE_OWN = 1, HAK_PROFILE_TRACED = 2 };
+enum { HAK_PROFILE_ASKED = 1, HAK_PROFILE_TRACED = 2 };
 
 /* Tracers that are attached to the probes: the kernel or the tracer counts them here, in a writable page of the file. */
 #if (defined(__x86_64__) || defined(__aarch64__)) && !HAK_ASAN && !HAK_TSAN
@@ -49,7 +49,7 @@ enum { hak__profile_tracers = 0 };
 #endif
 
 hak_inline bool hak__profile_counts(void) { return hak_load(&hak__profile.counts, HAK_RELAXED) != 0; }
-hak_inline bool hak__profile_is_own(void) { return (hak_load(&hak__profile.counts, HAK_RELAXED) & HAK_PROFILE_OWN) != 0; }
+hak_inline bool hak__profile_is_asked(void) { return (hak_load(&hak__profile.counts, HAK_RELAXED) & HAK_PROFILE_ASKED) != 0; }
 hak_inline bool hak__profile_malloc_counts(void) { return hak_read_mostly(&hak__profile.malloc_counts) != 0; }
 
 /* --- switching (switch.c) ------------------------------------------------------------------------------------------------- */

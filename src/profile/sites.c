@@ -113,10 +113,10 @@ static struct hak_profile_site *new_site(const struct site_key *key)
 struct hak_profile_site *hak__profile_site_here(size_t n, const struct hak_samples *samples)
 {
     struct site_key key;
-    bool own = hak__profile_is_own();
-    key.count = own ? stack_here(key.frames) : 0;
-    key.labels = own ? hak__labels_here(samples) : NULL;
-    key.group = own ? group_of(n) : HAK_PROFILE_TRACED_SITE;
+    bool asked = hak__profile_is_asked();
+    key.count = asked ? stack_here(key.frames) : 0;
+    key.labels = asked ? hak__labels_here(samples) : NULL;
+    key.group = asked ? group_of(n) : HAK_PROFILE_TRACED_SITE;
     key.interval = hak_load(&hak__profile.interval, HAK_RELAXED);
     _Atomic(struct hak_profile_site *) *bucket = &hak__profile_buckets[bucket_of(&key)];
     /* acquire: pairs with the release below; a site found is complete. */

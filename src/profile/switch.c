@@ -65,7 +65,7 @@ static void profile_watch_mapped(size_t mapped)
 static void profile_on_mapped(size_t mapped)
 {
     size_t growth = hak__every_bytes(hak__option(HAK_OPTION_profile_every)), soft = hak__option(HAK_OPTION_soft_limit);
-    if (!hak__profile_is_own())
+    if (!hak__profile_is_asked())
         return;
     bool crossed = soft != 0 && mapped > soft && !hak_exchange(&beyond_soft_limit, true, HAK_RELAXED);
     bool grown = growth != 0 && mapped > hak_load(&last_growth_bytes, HAK_RELAXED) + growth;
@@ -94,7 +94,7 @@ static int begin_counting(uint32_t why, uint64_t interval)
     if (!hak__profile_claim(&profile_starting))
         return EBUSY;
     int code = profile_lay_out();
-    bool anew = why == HAK_PROFILE_OWN || !hak__profile_counts();
+    bool anew = why == HAK_PROFILE_ASKED || !hak__profile_counts();
     if (code == 0 && anew) {
         hak_store(&hak__profile.interval, interval != 0 ? interval : hak__option(HAK_OPTION_profile_interval), HAK_RELAXED);
         hak_fetch_add(&hak__profile.session, 1, HAK_RELAXED);
@@ -119,7 +119,7 @@ static bool end_counting(uint32_t why)
 
 int hak__profile_start(uint64_t interval)
 {
-    int code = begin_counting(HAK_PROFILE_OWN, interval);
+    int code = begin_counting(HAK_PROFILE_ASKED, interval);
     if (code != 0)
         return code;
     hak_fetch_add(&hak__profile.started, 1, HAK_RELAXED);
@@ -131,7 +131,7 @@ int hak__profile_start(uint64_t interval)
 
 void hak__profile_stop(void)
 {
-    if (end_counting(HAK_PROFILE_OWN))
+    if (end_counting(HAK_PROFILE_ASKED))
         hak__limit_watch(HAK_WATCHER_PROFILE, SIZE_MAX, profile_on_mapped);
 }
 
@@ -191,7 +191,7 @@ void hak__profile_poll_slow(struct hak_heap *heap, uint64_t now_ms)
     follow_tracers();
     if (heap != NULL && hak__profile_counts())
         hak__profile_join(heap);
-    if (!hak__profile_is_own())
+    if (!hak__profile_is_asked())
         return;
     profile_watch_mapped(hak_counted(&hak__arena_published.mapped));
     uint64_t every = hak__every_ms(hak__option(HAK_OPTION_profile_every)), last = hak_load(&last_dump_ms, HAK_RELAXED);

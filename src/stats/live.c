@@ -163,7 +163,7 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(profile_missed, AT(hak_profile, missed)) X(profile_start, HAK_PROFILE_START) \
     X(profile_stop, HAK_PROFILE_STOP) X(profile_dump, HAK_PROFILE_DUMP) \
     X(profile_malloc_counts, AT(hak_profile, malloc_counts)) X(profile_bins_exchanged, HAK_BINS_FOUND) \
-    X(profile_empty_bin, HAK_EMPTY_BIN) X(profile_started, AT(hak_profile, started)) X(profile_own, HAK_PROFILE_OWN) \
+    X(profile_empty_bin, HAK_EMPTY_BIN) X(profile_started, AT(hak_profile, started)) X(profile_asked, HAK_PROFILE_ASKED) \
     X(site_buckets, HAK_PROFILE_BUCKETS) X(site_traced, HAK_PROFILE_TRACED_SITE) X(site_next, AT(hak_profile_site, next)) \
     X(site_labels, AT(hak_profile_site, labels)) X(site_group, AT(hak_profile_site, group)) \
     X(site_allocated, AT(hak_profile_site, allocated))  /* then its bytes, the freed ones, and theirs */ \

@@ -59,7 +59,7 @@ FRESH_TEST(beside_a_profile)
     (void)argument;
     expect_eq(hak_profile_start(1), 0);
     attach(1);
-    expect_eq(counts(), HAK_PROFILE_OWN | HAK_PROFILE_TRACED);
+    expect_eq(counts(), HAK_PROFILE_ASKED | HAK_PROFILE_TRACED);
     expect(site_of(hak_malloc(100))->frame_count != 0);
     hak_profile_stop();
     expect_eq(counts(), HAK_PROFILE_TRACED);
@@ -67,7 +67,7 @@ FRESH_TEST(beside_a_profile)
     expect(site_of(hak_malloc(100))->frame_count == 0 && sites() == before);
     expect_eq(hak_profile_start(1), 0);
     attach(-1);
-    expect_eq(counts(), HAK_PROFILE_OWN);
+    expect_eq(counts(), HAK_PROFILE_ASKED);
     expect(site_of(hak_malloc(100))->frame_count != 0);
     hak_profile_stop();
     expect_eq(counts(), 0);

@@ -115,7 +115,7 @@ class Allocator(ABC):
         if "profile" not in self.root:
             return False
         counts = self.memory.half(self.root["profile"] + self.number["profile_counts"])
-        return bool(counts & self.number.get("profile_own", 1))  # not only a tracer's
+        return bool(counts & self.number.get("profile_asked", 1))  # not only a tracer's
 
     @abstractmethod
     def threads(self) -> dict[int, int]:
