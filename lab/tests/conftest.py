@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+
 from hakmem_lab.measure.results import NOISE, Experiment, Head, Machine, MetricModel, Plan, Run, Series
 from hakmem_lab.target import libhakmem
 from hakmem_lab.terminal import errors

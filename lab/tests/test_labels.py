@@ -21,13 +21,13 @@ import threading
 from collections import defaultdict
 from pathlib import Path
 
-import hakmem
 import pytest
+
+import hakmem
 from hakmem_lab.profile import formats, heap_dumps
 from hakmem_lab.profile.heap_dumps import Estimate, Labels, Profile, Site
 from hakmem_lab.target import libhakmem
 from hakmem_lab.terminal.errors import LabError
-
 from tests.conftest import Compiled
 from tests.known import core_of_kernel, kernel_writes_here
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+
 from hakmem_lab.commands.leaks import Suppression
 from hakmem_lab.inspect.live import Live
 from hakmem_lab.pages import flame
@@ -24,7 +25,6 @@ from hakmem_lab.profile.memory_over_time import MemoryOverTime
 from hakmem_lab.profile.remote_control import Profiler, spans_of
 from hakmem_lab.profile.symbols import Frame, Symbols
 from hakmem_lab.terminal.errors import LabError
-
 from tests.conftest import Compiled
 
 pytest.importorskip("google.protobuf")
