@@ -39,7 +39,7 @@ def option_lines(option):
 
 
 ABOUT = """HAKMEM takes the place of malloc, free, and C++'s new and delete in programs that need not be changed or rebuilt.
-Preload it with LD_PRELOAD, start the program with hakmem-run(1) or with the lab's hakmem(1), or link it (hakmem.h(3)).
+Preload it with LD_PRELOAD, start the program with hakmem(1), or link it (hakmem.h(3)).
 It reads its options once, from variables of the environment, when the program starts. None is needed.
 
 HAKMEM_CONF holds several at once: HAKMEM_CONF=limit:2G,purge_delay:5s. A variable of its own wins over it. Bytes take K, M or G,

@@ -98,7 +98,7 @@ def test(files):
     shutil.copytree(PACKAGING / "debian" / "tests", root / "own-tests")
     for name in ("preload", "link"):
         inside(root, f"cd /tmp; /own-tests/{name}")
-    if "hakmem" not in inside(root, "HAKMEM_STATS=1 hakmem-run perl -e 1 2>&1"):
+    if "hakmem" not in inside(root, "HAKMEM_STATS=1 hakmem run perl -e 1 2>&1"):
         raise Failed("perl did not run on HAKMEM")
     inside(root, "dpkg -P libhakmem-dev libhakmem-region0 hakmem-tools libhakmem0; ! test -e /usr/include/hakmem.h")
     print("deb: installed in a bare root, both tests passed there, removed without a rest")

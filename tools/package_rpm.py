@@ -20,7 +20,7 @@ from package_common import (
 
 PACKAGED = ("src", "include", "cmake", "starter", "CMakeLists.txt", "LICENSE", "docs/man", "packaging/tools")
 WANTED = {"libs": ["libhakmem.so.0"], "region": ["libhakmem-region.so.0"], "devel": ["include/hakmem.h\n", "include/hakmem.hpp\n"],
-          "tools": ["bin/hakmem-run"]}
+          "tools": ["bin/hakmem\n"]}
 
 
 def build(target):
@@ -57,7 +57,7 @@ def test(files):
     if strange:
         raise Failed(f"hakmem-libs needs more than the C library: {strange}")
     inside(root, "rpm -i --nodeps /packages/*.rpm; echo /usr/lib64 > /etc/ld.so.conf.d/lib64.conf; ldconfig")
-    if "hakmem" not in inside(root, "HAKMEM_STATS=1 hakmem-run perl -e 1 2>&1"):
+    if "hakmem" not in inside(root, "HAKMEM_STATS=1 hakmem run perl -e 1 2>&1"):
         raise Failed("perl did not run on HAKMEM")
     inside(root, "rpm -e --nodeps hakmem-tools hakmem-devel hakmem-region hakmem-libs; ! test -e /usr/include/hakmem.h")
     print("rpm: installed in a bare root, perl ran on it, removed without a rest")
