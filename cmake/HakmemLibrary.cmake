@@ -108,6 +108,8 @@ add_library(hakmem_region_static STATIC $<TARGET_OBJECTS:hakmem_region_unit>)
 target_link_libraries(hakmem_region_static PUBLIC hakmem_static)
 target_link_options(hakmem_region_static INTERFACE "LINKER:-u,hak_heap_attach")
 set_target_properties(hakmem_region hakmem_region_static PROPERTIES OUTPUT_NAME hakmem-region LINKER_LANGUAGE C)
+# The place of the build stays in a file's strings when the installation takes it out of the search path.
+set_target_properties(hakmem_region PROPERTIES BUILD_RPATH_USE_ORIGIN ON)
 
 foreach(library IN ITEMS hakmem hakmem_static hakmem_region hakmem_region_static)
   target_link_libraries(${library} PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
