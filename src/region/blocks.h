@@ -1,4 +1,5 @@
-/* Blocks of a region (units.h): small ones in slabs by the library's size classes, others as single runs. The lock is held. */
+/* Blocks of a region (units.h): small ones in slabs by the library's size classes, others as single runs; its repair after a death.
+ * The lock is held. */
 #pragma once
 
 #include "region/units.h"
@@ -22,3 +23,7 @@ hak_inline uint64_t hak__region_no_blocks(const struct hak_region_class *class) 
 {
     return class->blocks % 64 == 0 ? 0 : ~hak_ones64(class->blocks % 64);
 }
+
+/* Rebuilds what follows from the chain and the bits (repair.c). False: the chain is broken. */
+hak_cold bool hak__region_repair(struct hak_region *region);
+hak_cold bool hak__region_is_valid(const struct hak_region *region);

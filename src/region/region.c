@@ -9,7 +9,6 @@
 #include "os/os.h"
 #include "process/start.h"
 #include "region/blocks.h"
-#include "region/repair.h"
 #include "userheap/userheap.h"
 
 enum { REGION_VERSION = 1, REGION_PRESSURE_CALLS = 16, REGION_SHIFT_LEAST = 10 };

@@ -1,7 +1,5 @@
 /* Repairs a region whose lock's holder has died: rebuilds all that follows from the chain of runs and the slabs' bits. A run or
  * a block's bit taken for a request that never returned stays taken. */
-#include "region/repair.h"
-
 #include "region/blocks.h"
 
 /* Whether a run at the unit may have this state. */
