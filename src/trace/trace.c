@@ -90,8 +90,9 @@ void hak__trace_tell(const void *p)
 
 void hak__trace_tell_mistake(const struct hak_mistake *mistake)
 {
+    hak__frames_say_here("called");
     if (mistake->tell != NULL)
-        mistake->tell(mistake->about);
+        mistake->tell(mistake->sample);
     else
         hak__trace_tell(mistake->p);
 }
@@ -104,15 +105,9 @@ bool hak__trace_asked(const void *p, size_t *n)
     return known;
 }
 
-static void tell_misuse(const struct hak_mistake *mistake)
-{
-    hak__frames_say_here("called");
-    hak__trace_tell_mistake(mistake);
-}
-
 void hak__trace_begin(bool hardened)
 {
-    hak__misuse_more = tell_misuse;
+    hak__misuse_more = hak__trace_tell_mistake;
     if (!hardened || hak__trace_tables.stacks != NULL)
         return;
     struct hak_trace_block *blocks = hak__meta_alloc(sizeof *blocks << TRACE_BLOCKS_SHIFT);
