@@ -7,8 +7,8 @@
 
 #include "arena/runs.h"
 #include "base/forked.h"
-#include "diag/report.h"
 #include "base/syscall.h"
+#include "diag/report.h"
 #include "guard/check.h"
 #include "harden/mode.h"
 #include "process/thread.h"
