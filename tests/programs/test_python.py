@@ -22,6 +22,7 @@ MODULES = [  # The slowest first, so that the others run beside it.
 ]
 COUNTED_EXACTLY = ["test_bytes", "test_json", "test_dict", "test_list"]
 AT_ONCE = 5
+HANGS_AFTER_S = 300  # then regrtest shows the stacks and ends
 
 # The tests compare what their children write to stderr, so that only this process may print
 # statistics: the library has read the option, the children shall not see it. regrtest's own main is
@@ -68,7 +69,7 @@ def run_module(python, module, allocator, directory):
     report = directory / "report.xml"
     printed = ""
     try:
-        allocator.run([python, "-c", RUNNER, "--junit-xml", report, module],
+        allocator.run([python, "-c", RUNNER, "--timeout", HANGS_AFTER_S, "--junit-xml", report, module],
                       cwd=directory, extra={"PYTHONMALLOC": "malloc", "TMPDIR": str(directory)})
     except Failure as failure:
         printed = str(failure)
