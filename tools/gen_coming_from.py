@@ -18,7 +18,7 @@ from hakmem_lab.target import translation
 
 def rows(family):
     for rule in family.rules:
-        others = " and the like" if rule.pattern else ""
+        others = ", ..." if rule.pattern else ""
         yield [f"`{rule.name}`{others}", rule.becomes, rule.remark]
 
 

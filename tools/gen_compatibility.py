@@ -20,12 +20,11 @@ from systems import kept
 
 MUSL = """## musl
 
-`./dev test musl` builds library and tests for musl 1.2 and runs them by musl's loader. The list of tests has not been run to its end there.
+`./dev test musl` builds for musl 1.2 and runs by musl's loader. The list of tests has not been run to its end there.
 
 - musl's loader has no room for thread-local words of a library opened by `dlopen`: preload `libhakmem.so` or link with it.
 - Stacks in reports and profiles end in musl's own functions, which have no unwind tables, and in libraries opened after the start.
-- A program with the C++ runtime linked into it keeps that runtime's operators, which call the library's malloc; sizes given to
-  `delete` are not checked there.
+- A program with the C++ runtime linked into it keeps that runtime's operators: sizes given to `delete` are not checked there.
 - What only glibc has, such as `mallinfo` and `malloc_trim`, is not exported.
 - In a forked child, freed blocks of the parent's other threads stay resident.
 - The background thread is the C library's, so a wrapper of `pthread_create` that holds a lock can hang
@@ -42,7 +41,7 @@ library's. `libhakmem.a` has `mprotect` alone.
 | --- | --- | --- |
 | `mprotect` | A free writes a key into the block. If the program has made its pages read-only, the free restores them. | Such a free ends in SIGSEGV, as on most allocators, unless the block has more than 56 KiB at a multiple of a page. |
 | `prctl` | A filter of system calls (seccomp) may end the process at `mincore`. After this call HAKMEM no longer uses it. | The filter has to allow `mincore`, or answer it with an error. |
-| `setuid` `setgid` `seteuid` `setegid` `setreuid` `setregid` `setresuid` `setresgid` `setgroups` `initgroups` | The background thread, which only the kernel knows ([0064](decisions/0064-a-thread-that-only-the-kernel-knows.md)), would keep the old credentials. HAKMEM ends it before and starts a new one afterwards. | No background thread in a process that is root or of two users, unless `HAKMEM_BACKGROUND=1`, which then must not change credentials. |
+| `setuid` `setgid` `seteuid` `setegid` `setreuid` `setregid` `setresuid` `setresgid` `setgroups` `initgroups` | The background thread, which only the kernel knows ([0064](decisions/0064-a-thread-that-only-the-kernel-knows.md)), would keep the old credentials. HAKMEM ends it before and starts a new one after. | No background thread in a process that is root or of two users, unless `HAKMEM_BACKGROUND=1`, which then must not change credentials. |
 | `dlopen` `dlmopen` | A library opened with `RTLD_DEEPBIND`, as PHP opens its extensions, would use the C library's free on HAKMEM's blocks. HAKMEM drops the flag ([api.md](api.md#libraries-opened-with-rtld_deepbind)). | Blocks must not change hands between the program and such a library. |
 
 `cmake -DHAKMEM_INTERPOSE=malloc-only` builds libraries without all of them ([0092](decisions/0092-what-is-replaced-besides-malloc.md)).
@@ -95,14 +94,14 @@ def each_change():
         name = path.stem.partition("_")[2]
         if name not in NO_PROGRAMS:
             text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).split("\n\n")[0]
-            yield [f"`programs.{path.stem}`", " ".join(text.split())]
+            yield [f"`{path.stem}`", " ".join(text.split())]
 
 
 SYSTEMS = """## Systems
 
 What passed of each family of tests, out of those that ran. `./dev test root RELEASE` runs the released library in a root of that Debian;
-musl, 64-bit Arm and RISC-V are `./dev test musl`, `aarch64` and `riscv64`, the latter two under qemu: there was no native run. Redis 8
-calls jemalloc's own functions beside malloc's, so it cannot run on another malloc.
+`./dev test aarch64` and `riscv64` run under qemu: there was no native run. Redis 8 calls jemalloc's own functions beside malloc's, so it
+cannot run on another malloc.
 """
 
 
@@ -119,8 +118,8 @@ def systems():
 def page(text):
     """The page's text."""
     rows = items(text)
-    parts = ["# Compatibility\n\nThe programs and tests that HAKMEM has run with, failures included; a program that is not listed was not tested.\n"
-             "[README.md](../README.md#limits) says what is not supported. The soak ran on\n"
+    parts = ["# Compatibility\n\nThe programs and tests that HAKMEM has run with, failures included; what is not listed was not tested, or is\n"
+             "[not supported](../README.md#limits). The soak ran on\n"
              f"{line(text, 'Machine')}, at commit {line(text, 'Commit')}:\n{line(text, 'Verdict')}.\n",
              REPLACED, systems(), MUSL,
              "## Programs in the tests of every change\n\n" + table(["Test", "What it shows"], each_change())]
