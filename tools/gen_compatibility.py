@@ -76,7 +76,7 @@ def suites(rows):
         if not name.startswith("suite "):
             continue
         said = figures(figure)
-        yield [what, *(said.get(word, "") for word in ("cases", "passed", "skipped", "failed", "different")), verdict]
+        yield [what, *(said.get(word, "") for word in ("cases", "skipped", "failed", "different")), verdict]
 
 
 def programs(rows):
@@ -85,7 +85,7 @@ def programs(rows):
         if name.startswith("program "):
             said = figures(figure)
             served = said.get("served", "") if said.get("blocks") != "0" else "0"   # the library was there, another malloc served
-            yield [name.partition(" ")[2], what, served, verdict]
+            yield f"- {name.partition(' ')[2]}: {what} ({served})" + ("" if verdict == "passed" else f": {verdict}")
 
 
 def each_change():
@@ -94,7 +94,7 @@ def each_change():
         name = path.stem.partition("_")[2]
         if name not in NO_PROGRAMS:
             text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).split("\n\n")[0]
-            yield [f"`{path.stem}`", " ".join(text.split())]
+            yield f"- `{path.stem}`: {' '.join(text.split())}"
 
 
 SYSTEMS = """## Systems
@@ -122,17 +122,15 @@ def page(text):
              "[not supported](../README.md#limits). The soak ran on\n"
              f"{line(text, 'Machine')}, at commit {line(text, 'Commit')}:\n{line(text, 'Verdict')}.\n",
              REPLACED, systems(), MUSL,
-             "## Programs in the tests of every change\n\n" + table(["Test", "What it shows"], each_change())]
-    for title, intro, head, body in (
-            ("Programs' own test suites", "Each case has the same outcome as on the system's malloc, or counts as different.",
-             ["Suite", "Cases", "Passed", "Skipped", "Failed on both", "Different", "Verdict"], list(suites(rows))),
-            ("Programs under load", "The same results as on the system's malloc, and processes that HAKMEM was proved to have served "
-             "([tests.md](tests.md#programs-in-the-soak)).", ["Program", "Work", "Served", "Verdict"], list(programs(rows))),
-            ):
-        if body and all(row[-1] == "passed" for row in body):
-            intro, head, body = f"{intro} All passed.", head[:-1], [row[:-1] for row in body]
-        if body:
-            parts.append(f"## {title}\n\n{intro}\n\n" + table(head, body))
+             "\n".join(["## Programs in the tests of every change\n", *each_change(), ""])]
+    suite_rows, loads = list(suites(rows)), list(programs(rows))
+    if suite_rows:
+        parts.append("## Programs' own test suites\n\nEach case has the same outcome as on the system's malloc, or counts as different.\n\n"
+                     + table(["Suite", "Cases", "Skipped", "Failed on both", "Different", "Verdict"], suite_rows))
+    if loads:
+        parts.append("\n".join(["## Programs under load\n",
+                                "The same results as on the system's malloc; in brackets the processes that HAKMEM was proved to have served\n"
+                                "([tests.md](tests.md#programs-in-the-soak)).\n", *loads, ""]))
     return "\n".join(parts)
 
 
