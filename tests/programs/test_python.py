@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # test: timeout=600 cost=80
-"""Python's own test modules give the same results on HAKMEM as on the system's malloc.
+"""Python's own test modules give the same results as on the system's malloc.
 
 PYTHONMALLOC=malloc takes Python's own allocator away, so that every object goes to malloc. Each
 module runs in a process of its own; most of the time is spent in tests that sleep, so several run
