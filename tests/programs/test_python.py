@@ -14,7 +14,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree
 
-from support import Failure, Skip, check, main
+from support import Failure, Hang, Skip, check, main
 
 MODULES = [  # The slowest first, so that the others run beside it.
     "test_multiprocessing_fork", "test_subprocess", "test_threading", "test_ctypes",
@@ -70,7 +70,10 @@ def run_module(python, module, allocator, directory):
     printed = ""
     try:
         allocator.run([python, "-c", RUNNER, "--timeout", HANGS_AFTER_S, "--junit-xml", report, module],
-                      cwd=directory, extra={"PYTHONMALLOC": "malloc", "TMPDIR": str(directory)})
+                      cwd=directory, extra={"PYTHONMALLOC": "malloc", "TMPDIR": str(directory)},
+                      limit_s=HANGS_AFTER_S + 100)
+    except Hang:
+        raise
     except Failure as failure:
         printed = str(failure)
     check(report.exists() and report.stat().st_size, f"{module} didn't finish: {printed}")
