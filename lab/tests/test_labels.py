@@ -244,6 +244,8 @@ def test_intervals_of_few_samples() -> None:
     assert 0 < low < 3000 < high < 9500
     exact = Profile(1, [], []).of(Site((), {"live": (3, 30)}), "live")
     assert exact.interval == (30, 30)
+    grown = Estimate(2, 100_010, 1e8) - Estimate(1, 100_000, 0)
+    assert (grown + Estimate()).interval == pytest.approx((10 - 19_600, 10 + 19_600), rel=1e-3)
     less = Estimate(-1, -1000, 100)
     assert less.interval == pytest.approx((-1000 - 19.6, -1000 + 19.6), abs=0.1)
 
