@@ -1,5 +1,5 @@
 /* Layout and growth of the metadata windows, for window.c under the arena's lock. The functions for other layers take that lock. */
-#include "arena/meta.h"
+#include "arena/window.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,10 +1,9 @@
 /* The outbox: gathers frees of other heaps' blocks by slab, so that one atomic operation publishes all blocks that share a word
  * of bits. A small direct-mapped table, bounded in bytes; a collision publishes the older bucket. Called by kinds/plain.c;
- * flushed every few refills and before a heap is parked; swept by upkeep/ (protocol in outbox.h). */
+ * flushed every few refills and before a heap is parked; swept by upkeep/ (protocol in cache.h). */
 #include "base/assert.h"
-#include "cache/outbox.h"
-
 #include "base/bits.h"
+#include "cache/cache.h"
 #include "diag/report.h"
 #include "heap/heap.h"
 
@@ -20,13 +19,11 @@ static uint32_t index_of(const struct hak_span *span, const struct hak_class *cl
     return NO_INDEX;
 }
 
-static const struct hak_class *class_of(uint32_t word) { return hak__owner_sizes(word); }
-
 /* Publishes blocks of one slab, consecutive ones that share a word with one operation. */
 static void outbox_publish(size_t slab, void *const *blocks, uint32_t count, const char *function, hak_counter *operations)
 {
     hak_assert(count != 0, "there is something to publish");
-    const struct hak_class *class = class_of(hak__owner_at(slab));
+    const struct hak_class *class = hak__owner_sizes(hak__owner_at(slab));
     struct hak_span *span = hak__span_at(slab);
     for (uint32_t n = 0; n < count;) {
         uint32_t index = index_of(span, class, blocks[n], function), word = index / 64;
@@ -87,7 +84,7 @@ void hak__outbox_bypass(void *p, uint32_t word, const char *function)
         return;
     }
     struct hak_span *span = hak__span_at(hak__slab_of(p));
-    uint32_t index = index_of(span, class_of(word), p, function);
+    uint32_t index = index_of(span, hak__owner_sizes(word), p, function);
     if (hak_likely(index != NO_INDEX))
         hak__remote_publish(span, index / 64, 1ull << index % 64, function);
 }
@@ -138,7 +135,7 @@ void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const c
         free_at_once(heap, p, word, function);
         return;
     }
-    size_t slab = hak__slab_of(p), fits = HAK_OUTBOX_BYTES / class_of(word)->size;
+    size_t slab = hak__slab_of(p), fits = HAK_OUTBOX_BYTES / hak__owner_sizes(word)->size;
     struct hak_outbox_bucket *bucket = &heap->outbox_buckets[slab % HAK_OUTBOX_BUCKETS];
     if (hak_load(&bucket->count, HAK_RELAXED) != 0)
         publish_bucket(heap, bucket, function);
