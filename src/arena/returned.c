@@ -90,7 +90,7 @@ static uint32_t learned_delay(enum hak_unused kind, uint64_t now_ms)
 {
     uint64_t word = hak_load(&hak__return_counts.delays[kind], HAK_RELAXED), since = word & ((1ull << DELAY_SHIFT) - 1);
     uint32_t least = (uint32_t)(hak__option(HAK_OPTION_purge_delay) / (kind == HAK_UNUSED_PAGES ? 2 : 1));
-    if (return_share() == 0 || word == 0)
+    if (word == 0 || return_share() == 0)
         return least;
     return hak__retain_fall((uint32_t)(word >> DELAY_SHIFT), now_ms > since ? now_ms - since : 0, least);
 }
