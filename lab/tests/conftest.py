@@ -22,9 +22,10 @@ from hakmem_lab.terminal import errors
 
 Values = Mapping[str, Sequence[float]]
 
-# A shell that starts the tests in the background makes them and their children ignore interrupts; tests that send one
+# A shell that starts the tests in the background makes them and their children ignore these two; tests that send one
 # would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def make_run(number: int, label: str, value: float, position: int = 0) -> Run:

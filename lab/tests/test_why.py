@@ -48,7 +48,7 @@ int main(int argc, char **argv)
 {
     const char *what = argv[argc - 1];
     setvbuf(stdout, NULL, _IONBF, 0);
-    for (int i = 0; i < 8000; i++)
+    for (int i = 0, n = strcmp(what, "live") ? 8000 : 32000; i < n; i++)
         list = add(list);
     if (strcmp(what, "fragmentation") == 0) {
         for (int i = 0; i < 40000; i++)
