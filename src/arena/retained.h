@@ -1,8 +1,8 @@
 /* Unused memory that stays mapped for a while: emptied SuperSlabs with their old pages, and tails behind huge blocks.
  *
- * Emptied SuperSlabs are reused newest first, and returned to the system oldest first: by age, or when there
- * are many, as the policy says (returned.h). The list runs through the descriptors, so joining and leaving it takes a few stores. A bitmap
- * (`dirty`) serves to find adjacent ones, for huge blocks and for returning several by one call.
+ * Emptied SuperSlabs are reused newest first, and returned to the system oldest first: by age, or when there are many, as the
+ * policy says (returned.h). The list runs through the descriptors, so joining and leaving it takes a few stores. A bitmap (`dirty`)
+ * serves to find adjacent ones, for huge blocks and for returning several by one call.
  *
  * A tail is the rest of a huge block's last SuperSlab, behind the block's end. Usually a guard lies there: the rest is unmapped.
  * But pages that an earlier block has used stay, because the next block there would fault them in again: in programs that replace

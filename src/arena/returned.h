@@ -5,11 +5,11 @@
  *   cache/                   large blocks that a thread has freed                                              hak__retain_large
  *   heap/                    assigned SuperSlabs, empty spans                                                  the predicates at the end
  *
- * Returning costs the calls that return pages and the faults that bring them back (counted below). HAKMEM_RETURN
- * bounds the sum to a share of time, by one figure: `owed_ms`, the time after which the cost so far is that share. While little is
- * owed, memory goes back soon; later only what has been unused for longer than returned memory lately was; in the end nothing.
- * Amounts follow use: memory below the recent peak raises no peak, and beyond it no more than a quarter of the use stays whatever its return
- * costs. Under pressure, neither cost nor peaks count. */
+ * Returning costs the calls that return pages and the faults that bring them back (counted below). HAKMEM_RETURN bounds the sum to
+ * a share of time, by one figure: `owed_ms`, the time after which the cost so far is that share. While little is owed, memory goes
+ * back soon; later only what has been unused for longer than returned memory lately was; in the end nothing. Amounts follow use:
+ * memory below the recent peak raises no peak, and beyond it no more than a quarter of the use stays whatever its return costs.
+ * Under pressure, neither cost nor peaks count. */
 #pragma once
 
 #include "arena/arena.h"
@@ -66,14 +66,14 @@ struct hak_retained {
 
 struct hak_retained hak__retain(struct hak_retention in);
 
-/* The delay after returned memory was used again `idle_ms` after it became unused, which cost `cost_ns`. The more that cost, the nearer
- * the delay comes to a quarter more than this time; but what can be afforded teaches nothing. Without regret it falls to the least within
- * twenty minutes, so that a change is noticed. */
+/* The delay after returned memory was used again `idle_ms` after it became unused, which cost `cost_ns`. The more that cost, the
+ * nearer the delay comes to a quarter more than this time; but what can be afforded teaches nothing. Without regret it falls to the
+ * least within twenty minutes, so that a change is noticed. */
 uint32_t hak__retain_learn(uint32_t delay_ms, uint64_t idle_ms, uint64_t cost_ns, uint64_t owed_ms, uint32_t share);
 uint32_t hak__retain_fall(uint32_t delay_ms, uint64_t since_ms, uint32_t least_ms);
 
-/* The highest use in this period and in the one before; a period is as long as emptied SuperSlabs stay. Threads that note use at the same
- * time without a lock may overwrite each other's figures; the next call corrects them. */
+/* The highest use in this period and in the one before; a period is as long as emptied SuperSlabs stay. Threads that note use at
+ * the same time without a lock may overwrite each other's figures; the next call corrects them. */
 struct hak_recent {
     _Atomic uint64_t begun_ms;
     _Atomic size_t most, most_before;

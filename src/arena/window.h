@@ -1,6 +1,7 @@
-/* The window of addresses: its choice at start, its parts, and its end; and the metadata windows. Beside it lie two ranges, for sampled blocks
- * (sample/sample.h) and for blocks of size 0. These are only numbers; nothing is reserved. In the first range, only the pages of
- * blocks in use are mapped, so a freed block faults and costs neither memory nor a mapping. Any thread maps there, without a lock.
+/* The window of addresses: its choice at start, its parts, and its end; and the metadata windows. Beside it lie two ranges, for
+ * sampled blocks (sample/sample.h) and for blocks of size 0. These are only numbers; nothing is reserved. In the first range, only
+ * the pages of blocks in use are mapped, so a freed block faults and costs neither memory nor a mapping. Any thread maps there,
+ * without a lock.
  *
  * A part of the window is 64 SuperSlabs, one word of bits. It is opened when a run in it is first taken: its span descriptors are
  * mapped then, and walks visit it. A part that a wide alignment skips, or that others have mapped, stays closed: it costs a bit for

@@ -1,5 +1,5 @@
-/* Detects forked children. Lock words, and all waiting for other threads, by pauses and futex sleeps. Every sleep has a limit: a handler that interrupted it
- * may have forked, and no thread wakes the child. See lock.h. */
+/* Detects forked children. Lock words, and all waiting for other threads, by pauses and futex sleeps. Every sleep has a limit: a
+ * handler that interrupted it may have forked, and no thread wakes the child. See lock.h. */
 #include "base/lock.h"
 
 #include <linux/futex.h>

@@ -1,14 +1,14 @@
-/* Forked children, and the one way to take a lock: those declared here, and the heaps' (heap/heap.h), which use the same word. Small locks for short
- * sections on slow paths: one word, no system call when uncontended. All waiting uses futex(2), so that a program that filters
- * system calls has to allow no other; each wait has a limit and checks for a fork again.
+/* Forked children, and the one way to take a lock: those declared here, and the heaps' (heap/heap.h), which use the same word.
+ * Small locks for short sections on slow paths: one word, no system call when uncontended. All waiting uses futex(2), so that a
+ * program that filters system calls has to allow no other; each wait has a limit and checks for a fork again.
  *
  *   the word    FREE;  LOST: can never be taken again;  else (the holder's number << 1) | MARK
  *
- * Taking a lock first repairs a forked child if necessary, then notes the holder in the word; debug builds assert the
- * order. The number makes a lock recoverable: a child's repair frees the locks of threads that do not exist there, or makes them
- * LOST. It leaves the calling thread's locks alone, because the fork may have interrupted that thread in the middle of a section.
- * The sections that locks guard keep their data valid at every step.
- * Ranks are the whole lock order: a thread waits only for a lock of a higher rank than those it holds. */
+ * Taking a lock first repairs a forked child if necessary, then notes the holder in the word; debug builds assert the order. The
+ * number makes a lock recoverable: a child's repair frees the locks of threads that do not exist there, or makes them LOST. It
+ * leaves the calling thread's locks alone, because the fork may have interrupted that thread in the middle of a section. The
+ * sections that locks guard keep their data valid at every step. Ranks are the whole lock order: a thread waits only for a lock of
+ * a higher rank than those it holds. */
 #pragma once
 
 #include "base/assert.h"

@@ -133,7 +133,8 @@ bool hak__cache_has_purged(uint32_t class, const void *p);
 
 /* --- the outbox (outbox.c) -------------------------------------------------------------------------------------------- */
 
-/* Frees of other heaps' blocks, gathered by slab until a bucket is full. The owner appends to a bucket on its fast path, without `lock`. A sweeper that holds `lock` may publish waiting blocks meanwhile:
+/* Frees of other heaps' blocks, gathered by slab until a bucket is full. The owner appends to a bucket on its fast path, without
+ * `lock`. A sweeper that holds `lock` may publish waiting blocks meanwhile:
  *
  *   owner, appending                              sweeper
  *   1. slab and limit allow it                    a. limit := 0

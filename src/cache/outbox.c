@@ -9,7 +9,8 @@
 
 enum { NO_INDEX = HAK_SPAN_BLOCKS_MAX };
 
-/* The index of the block at p in its span, which begins at `start`; checked, because the pointer comes from the program. NO_INDEX: reported, it is none. */
+/* The index of the block at p in its span, which begins at `start`; checked, because the pointer comes from the program. NO_INDEX:
+ * reported, it is none. */
 static uint32_t index_of(const char *start, const struct hak_class *class, const void *p, const char *function)
 {
     struct hak_place place = hak__place_of(class->reciprocal, (size_t)((const char *)p - start));

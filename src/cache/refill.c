@@ -1,5 +1,5 @@
-/* Batches between the bins and the heap: on a miss the heap refills a bin with one; an overflow returns its older half. And the sentinel
- * that serves a thread before its first heap. Called by request.c, kinds/ and upkeep/, under the heap lock. */
+/* Batches between the bins and the heap: on a miss the heap refills a bin with one; an overflow returns its older half. And the
+ * sentinel that serves a thread before its first heap. Called by request.c, kinds/ and upkeep/, under the heap lock. */
 #include <string.h>
 
 #include "base/assert.h"

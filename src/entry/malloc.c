@@ -1,5 +1,5 @@
-/* malloc: its fast path, the class of a request and one pop (process/request.h); below, what remains if the bin is empty, or closed for a reason
- * that decides where the block comes from; and calloc. */
+/* malloc: its fast path, the class of a request and one pop (process/request.h); below, what remains if the bin is empty, or closed
+ * for a reason that decides where the block comes from; and calloc. */
 #include <string.h>
 
 #include "cache/large_cache.h"

@@ -270,8 +270,8 @@ bool hak__heaps_sweep(const struct hak_heap *mine, uint32_t *after, uint32_t mos
 
 /* --- blocks freed by other threads ------------------------------------------------------------------------------------ */
 
-/* Publication and reception: remote bits in the span, the span on its owner's pending
- * stack. Lock-free, many producers, one consumer.
+/* Publication and reception: remote bits in the span, the span on its owner's pending stack. Lock-free, many producers, one
+ * consumer.
  *
  *   publisher                                  owner
  *   1. OR the bits (release)                   a. take the whole stack (exchange, acquire)
@@ -279,9 +279,9 @@ bool hak__heaps_sweep(const struct hak_heap *mine, uint32_t *after, uint32_t mos
  *   3. if it was 0: push on the stack          c. read and clear the words (acquire)
  *
  * Either 2 comes after b and finds 0, so the span is pushed again; or it comes before b, and b's acquire makes 1 visible to c. No
- * bit is left behind. There is no ABA: no thread pops a single element.
- * Descriptors are type-stable, so a publisher that is late between 1 and 2 may queue a span that has ended or changed hands
- * meanwhile; an owner that finds another heap's span sends it on, or drops it if it has no owner. */
+ * bit is left behind. There is no ABA: no thread pops a single element. Descriptors are type-stable, so a publisher that is late
+ * between 1 and 2 may queue a span that has ended or changed hands meanwhile; an owner that finds another heap's span sends it on,
+ * or drops it if it has no owner. */
 
 bool hak__span_is_single(size_t slab, uint32_t class_index)
 {
