@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,16 @@ def hakmem_library() -> Path:
         return libhakmem.find()
     except errors.LabError as error:
         pytest.skip(f"no library: {error.message}; ./dev build")
+
+
+@contextmanager
+def killed_after(command: Sequence[str | Path], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """Popen's own `with` waits for ever for a program that a failed test has left behind."""
+    with subprocess.Popen(command, **options) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
 
 
 Compiled = Callable[..., Path]

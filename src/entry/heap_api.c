@@ -2,15 +2,14 @@
 #include <errno.h>
 #include <string.h>
 
-#include "arena/meta.h"
+#include "arena/window.h"
 #include "diag/options.h"
 #include "diag/report.h"
-#include "entry/pop.h"
 #include "hakmem.h"
 #include "harden/mode.h"
 #include "kinds/kind.h"
+#include "process/process.h"
 #include "process/request.h"
-#include "process/start.h"
 #include "stats/stats.h"
 
 /* --- life -------------------------------------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "arena/meta.h"
+#include "arena/window.h"
 #include "base/assert.h"
 #include "cache/cache.h"
 #include "diag/report.h"

@@ -22,13 +22,15 @@ MODULES = [  # The slowest first, so that the others run beside it.
 ]
 COUNTED_EXACTLY = ["test_bytes", "test_json", "test_dict", "test_list"]
 AT_ONCE = 5
-HANGS_AFTER_S = 300  # then regrtest shows the stacks and ends
+HANGS_AFTER_S = 450  # then regrtest shows the stacks and ends
 
 # The tests compare what their children write to stderr, so that only this process may print
 # statistics: the library has read the option, the children shall not see it. regrtest's own main is
-# called because `-m test` starts another process in newer versions.
+# called because `-m test` starts another process in newer versions. A shell that starts tests in the
+# background has them ignore SIGINT, for which several tests wait.
 RUNNER = """
-import os
+import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.pop("HAKMEM_STATS", None)
 from test.libregrtest.main import main
 main()
@@ -71,7 +73,7 @@ def run_module(python, module, allocator, directory):
     try:
         allocator.run([python, "-c", RUNNER, "--timeout", HANGS_AFTER_S, "--junit-xml", report, module],
                       cwd=directory, extra={"PYTHONMALLOC": "malloc", "TMPDIR": str(directory)},
-                      limit_s=HANGS_AFTER_S + 100)
+                      limit_s=HANGS_AFTER_S + 60)
     except Hang:
         raise
     except Failure as failure:

@@ -122,7 +122,7 @@ cmd_test() {
   if [ "${1:-}" = root ]; then
     shift
     ensure build package_test
-    case $1 in
+    case ${1:-} in
       bullseye) build_preset release hakmem && build_preset release hakmem_region || exit 1 ;;
       *) build_preset release && build_preset debug check_programs || exit 1 ;;
     esac
