@@ -62,12 +62,18 @@ hak_inline uint32_t full_class(size_t class_offset)
 /* Asks the kind what the block is, because its span's heap, its word or its content is unusual. */
 static hak_noinline void free_by_kind(void *p, uint32_t word) { hak__kind_of(p, word)->free(p, word, "free"); }
 
+/* Of the user heap that is the thread's default heap. */
+static hak_noinline void free_share_full(void *p, uint32_t word)
+{
+    if (!hak__uheap_free_full(p, word))
+        free_by_kind(p, hak__owner_of(p));
+}
+
 static hak_noinline void free_full_slow(void *p, size_t class_offset, struct hak_heap *heap)
 {
     int saved = errno;
     if (hak_unlikely((heap->mode & HAK_MODE_SHARE) != 0)) {
-        if (!hak__uheap_free_full(p, heap->tag | (uint32_t)class_offset))
-            free_by_kind(p, hak__owner_of(p));
+        free_share_full(p, heap->tag | (uint32_t)class_offset);
         return;
     }
     uint64_t started = hak__latency_begin();
