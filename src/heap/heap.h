@@ -215,6 +215,13 @@ uint32_t hak__common_take(struct hak_heap *heap, uint32_t class, void **out);
 /* In a forked child, before hak__heaps_fork_child: treats them as heaps of threads that do not exist. */
 void hak__common_fork_child(void);
 
+/* --- which span serves next (spans.c) --------------------------------------------------------------------------------------- */
+
+/* The span from which the next refill of the class comes; NULL: a search will find one. The second makes a span of the heap's
+ * that one, unless it has too few blocks for a refill. Caller holds the heap lock. */
+hak_cold struct hak_span *hak__heap_next_span(struct hak_heap *heap, uint32_t class);
+hak_cold void hak__heap_prefer_span(struct hak_heap *heap, struct hak_span *span);
+
 /* --- blocks back into the heap (give.c) --------------------------------------------------------------------------------- */
 
 /* Gives back blocks of this heap, of any classes. `function` names the public call for reports of misuse. */
