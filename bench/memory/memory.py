@@ -62,9 +62,9 @@ ROWS = (
     Row("children_second", "The same for every second block.", "bench_children second", "bench_children second 4", ("copied_kb", "stays_kb")),
     Row("redis_save", "Redis' BGSAVE of 100,000 keys while 2,000 values are replaced: what its child and the server copy.",
         "redis_memory.py save 100000 2000", "redis_memory.py save 2000 50", ("copied_kb", "live_mib")),
-    Row("redis_defrag", "Redis after two thirds of 600,000 keys are deleted, and after its active defragmentation, where the allocator has a hint "
+    Row("redis_defrag", "Redis after two thirds of 300,000 keys are deleted, and after its active defragmentation, where the allocator has a hint "
         "for it: HAKMEM's is `hak_is_sparse`; jemalloc5 is Redis' own jemalloc 5.2.1 here.",
-        "redis_memory.py defrag 600000", "redis_memory.py defrag 3000", ("after_mib", "before_mib", "live_mib", "moved")),
+        "redis_memory.py defrag 300000", "redis_memory.py defrag 3000", ("after_mib", "before_mib", "live_mib", "moved")),
     Row("back_calls", "64 MiB are freed: time until a tenth is resident, while the thread still calls; -1: not within five seconds.",
         "return_memory 64 1000 1 1000 calls 5000", "return_memory 16 1000 1 1000 calls 500", ("back_ms", "kept_mib")),
     Row("back_thread", "The same while all threads sleep.", "return_memory 64 1000 1 1000 thread 5000",

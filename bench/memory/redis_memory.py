@@ -145,7 +145,7 @@ def defrag(server: Server, keys: int, has_hint: bool) -> str:
     live = server.ask("DEBUG", "DIGEST")
     before = server.settled_mib()
     if has_hint:
-        for name, setting in (("cycle-min", 65), ("cycle-max", 75), ("threshold-lower", 5), ("ignore-bytes", "2mb")):
+        for name, setting in (("cycle-min", 65), ("cycle-max", 75), ("ignore-bytes", "2mb")):
             server.ask("CONFIG", "SET", f"active-defrag-{name}", setting)
         server.ask("CONFIG", "SET", "activedefrag", "yes")
         calm: list[bool] = []

@@ -9,6 +9,7 @@
 #include "kinds/kind.h"
 #include "process/request.h"
 #include "span/shield.h"
+#include "upkeep/polling.h"
 
 /* --- whether a block begins there ------------------------------------------------------------------------------------------ */
 
@@ -111,12 +112,15 @@ static bool gathers(struct hak_heap *heap, uint32_t class, struct hak_span *span
     struct hak_span *next = hak__heap_next_span(heap, class);
     if (is_used_by(span, percent) || span == next)
         return false;
-    bool fuller = next == NULL || blocks_used(next) * (uint64_t)span->blocks < blocks_used(span) * (uint64_t)next->blocks;
-    if (!fuller)
-        shed_sparse(heap, class, next, percent);
-    else if (hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id)
-        hak__heap_prefer_span(heap, span);
-    return !fuller;
+    if (next == NULL || blocks_used(next) * (uint64_t)span->blocks < blocks_used(span) * (uint64_t)next->blocks) {
+        if (hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id)
+            hak__heap_prefer_span(heap, span);
+        return false;
+    }
+    shed_sparse(heap, class, next, percent);
+    if (blocks_used(span) == 1) /* a move takes as much as it frees, but where the last one was memory can go back */
+        hak__heap_idle_more(heap, (size_t)span->slabs << HAK_SLAB_SHIFT);
+    return true;
 }
 
 /* The heap from which the calling thread would have a copy of the block, locked; NULL: none, or another's share. */
@@ -128,7 +132,7 @@ static struct hak_heap *enter_receiver(uint32_t word)
     return hak_load(&share->user, HAK_RELAXED) == hak__heap_mine() && hak__heap_lock(share) ? share : NULL;
 }
 
-/* An inherited block stays: its move would copy two pages. */
+/* An inherited block stays: its move would copy two pages. Upkeep comes here, because a program that moves does little else for a while. */
 bool hak__block_sparse(const void *p, uint32_t percent)
 {
     uint32_t word = hak__owner_of(p);
@@ -138,6 +142,8 @@ bool hak__block_sparse(const void *p, uint32_t percent)
         return false;
     bool sparse = gathers(heap, hak__owner_class(word), hak__span_at(hak__slab_of(p)), percent);
     hak__heap_unlock(heap);
+    if (sparse)
+        hak__upkeep_poll(hak__heap_mine());
     return sparse;
 }
 
