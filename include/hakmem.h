@@ -78,8 +78,8 @@ size_t hak_collect(void);
  * less than `percent` of its span (a run of memory with blocks of one size) is in use, and more of another one that has room. Then the
  * calling thread's next block of the size comes from there: make the copy and free p at once, or ask about many, make all copies, and
  * then free. Moving ends: a pass over all blocks, repeated, moves fewer and fewer. 0 for any other address, such as NULL or a freed
- * block, and for blocks of hardened processes, of another thread's part of a user heap, and malloc's of before a fork. The second stores 1 or 0 for each of
- * `count` blocks, and returns how many are worth moving. */
+ * block; in a thread that has not allocated; for blocks of hardened processes, of another thread's part of a user heap, and malloc's of
+ * before a fork. The second stores 1 or 0 for each of `count` blocks, and returns how many are worth moving. */
 int hak_is_sparse(const void *p, unsigned percent);
 size_t hak_are_sparse(const void *const *blocks, size_t count, unsigned percent, unsigned char *sparse);
 

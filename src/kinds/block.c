@@ -7,7 +7,6 @@
 #include "harden/quarantine.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
-#include "process/request.h"
 #include "span/shield.h"
 #include "upkeep/polling.h"
 
@@ -123,13 +122,12 @@ static bool gathers(struct hak_heap *heap, uint32_t class, struct hak_span *span
     return true;
 }
 
-/* The heap from which the calling thread would have a copy of the block, locked; NULL: none, or another's share. */
+/* The heap from which the calling thread would have a copy of the block, locked. NULL: it has none so far, or another has the share. */
 static struct hak_heap *enter_receiver(uint32_t word)
 {
-    struct hak_heap *share = hak__heap_by_id(hak__owner_id(word));
-    if (!hak__owner_is_own(word))
-        return hak__request_enter();
-    return hak_load(&share->user, HAK_RELAXED) == hak__heap_mine() && hak__heap_lock(share) ? share : NULL;
+    struct hak_heap *mine = hak__heap_mine(), *heap = hak__owner_is_own(word) ? hak__heap_by_id(hak__owner_id(word)) : mine;
+    bool serves = heap == mine ? (mine->mode & HAK_MODE_SENTINEL) == 0 : hak_load(&heap->user, HAK_RELAXED) == mine;
+    return serves && hak__heap_lock(heap) ? heap : NULL;
 }
 
 /* An inherited block stays: its move would copy two pages. Upkeep comes here, because a program that moves does little else for a while. */

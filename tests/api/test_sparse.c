@@ -208,8 +208,14 @@ static void of_another_thread(void **state)
 
 static void *moves_others(void *argument)
 {
+    enum { OWN = 200 };
     size_t *moved = argument;
+    void *own[OWN];
+    for (size_t i = 0; i < OWN; i++)
+        own[i] = hak_malloc(SIZE); /* a span to move into */
     *moved = pass_singly();
+    for (size_t i = 0; i < OWN; i++)
+        hak_free(own[i]);
     return NULL;
 }
 
@@ -234,6 +240,7 @@ static void beside_the_owner(void **state)
                 mine[i] = copy;
             }
     pthread_join(thread, NULL);
+    expect(is_hardened() ? moved == 0 : moved > 0);
     for (size_t i = 0; i < MINE; i++) {
         expect_eq(mine[i][SIZE - 1], 1);
         hak_free(mine[i]);
