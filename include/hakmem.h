@@ -91,11 +91,12 @@ int hak_check_heap(void);
 /* Prints the statistics to a file descriptor, as HAKMEM_STATS=1 does to stderr at exit. */
 void hak_stats_print(int fd);
 
-/* The soft limit's callback (option soft_limit; HAKMEM_SOFT_LIMIT): called when more than the limit is mapped for
- * blocks, by the thread whose request crossed it or by the next one with a slow request, after that request and outside
- * of all locks, so it may allocate and free. Once per crossing: again only after less than 7/8 of the limit was mapped
- * in between; never inside itself. Freed memory counts until it is unmapped, as hak_collect does. NULL: no callback. A call in
- * another thread may still run when this function returns. */
+/* Called when more than the option soft_limit is mapped for blocks: `mapped` and `limit` are the two. Also called when the process
+ * nears another limit, its control group's, RLIMIT_AS or HAKMEM_LIMIT, and giving memory back did not help (from 90 % of it): then they
+ * are what counts against that limit, and the limit. The thread whose request crossed it calls, or the next one with a slow request,
+ * after that request and outside of all locks, so the callback may allocate and free. Once per crossing: again only below 7/8 of the
+ * soft limit, or 80 % of the other, in between; never inside itself. Freed memory counts until it is unmapped, as hak_collect does. A
+ * call in another thread may still run when this function returns. NULL: no callback. */
 void hak_set_pressure_callback(void (*callback)(size_t mapped, size_t limit, void *argument), void *argument);
 
 /* With HAKMEM_MISUSE=report misuse does not end the program, and a callback gets the reports instead of stderr or the file. `report` has
@@ -106,8 +107,8 @@ enum hak_misuse_kinds { HAK_MISUSE_OF_POINTER, HAK_MISUSE_OF_FREED, HAK_MISUSE_O
 typedef void hak_misuse_function(const char *report, int kind, const char *function, const void *block, void *argument);
 void hak_set_misuse_callback(hak_misuse_function *callback, void *argument);
 
-/* The system's limits for the process at the time of the call; UINT64_MAX: no limit, or unknown. The library itself reads
- * them once, when 32 MiB are mapped for blocks, and derives the defaults of dirty_limit and process_budget from the least. */
+/* The system's limits for the process at the time of the call; UINT64_MAX: no limit, or unknown. The library itself reads them when it
+ * starts, and derives the defaults of dirty_limit and process_budget from the least. It follows those of a control group. */
 struct hak_system {
     uint64_t memory_max, memory_high;   /* of its control group (v2) and those above it */
     uint64_t address_space;             /* RLIMIT_AS */

@@ -6,5 +6,4 @@
 #include "region/robust.c"
 #include "region/units.c"
 #include "region/blocks.c"
-#include "region/repair.c"
 #include "region/region.c"

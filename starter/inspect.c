@@ -126,8 +126,7 @@ int command_ledger(int count, char **words)
     say_row("HAKMEM's own tables", resident.tables, resident.all);
     say_row("not malloc's", resident.all - hak_min(resident.all, resident.blocks + resident.tables), resident.all);
     say_row("resident", resident.all, resident.all);
-    say("A block counts as resident here as far as the process's memory goes; 'hakmem stats --ledger' of the lab looks at every "
-        "page.\n");
+    say("A block counts as resident here as far as the process's memory goes; the lab's 'hakmem stats PID' looks at every page.\n");
     return 0;
 }
 

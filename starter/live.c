@@ -67,13 +67,14 @@ static bool mapping_of(char *line, uint64_t *start, char **path)
     hex_at(at + 1, &at);
     while (*at == ' ')
         at++;
-    while (*at != ' ' && *at != 0) /* rights */
-        at++;
+    bool is_private = false; /* loaders map so; a shared mapping is one of a reader, such as a debugger */
+    for (; *at != ' ' && *at != 0; at++)
+        is_private = *at == 'p';
     uint64_t offset = hex_at(at + (*at == ' '), &at);
     while (*at != 0 && *at != '/')
         at++;
     *path = line + (at - line);
-    return *at == '/' && offset == 0;
+    return *at == '/' && offset == 0 && is_private;
 }
 
 /* hak_live in the file, if it has the library and the process has started it there. */
@@ -105,7 +106,10 @@ static bool read_tables(struct live *live)
 {
     struct hak_live_tables *head = (void *)live->tables;
     uint64_t at = live->page.roots[0];
-    return live_read(live, at, head, sizeof *head) && head->size <= TABLES_MOST && live_read(live, at, live->tables, head->size);
+    bool done =
+        live_read(live, at, head, sizeof *head) && head->size <= TABLES_MOST && live_read(live, at, live->tables, head->size);
+    live->tables[TABLES_MOST - 1] = 0; /* the last name ends there, whatever was read */
+    return done;
 }
 
 /* First the files that are named like the library, then all others: a program may have the archive in it. */
@@ -141,7 +145,7 @@ bool may_be_read(uint64_t pid)
 
 bool live_open(struct live *live, uint64_t pid)
 {
-    static char maps[1 << 20];
+    static char maps[8 << 20]; /* the kernel's 65530 lines of a hundred letters; the library may be in the last */
     char path[PATH_SIZE];
     live->pid = pid;
     hak__format(path, sizeof path, "/proc/%u/maps", pid);
@@ -306,6 +310,8 @@ void live_count(const struct live *live, struct live_figures *out)
         out->live += class->live * class->size;
         out->cached += class->cached * class->size;
     }
+    if (live_root(live, "sampled") != 0)
+        out->live += live_word(live, live_root(live, "sampled") + sizeof(uint64_t)); /* in no class: blocks, then bytes */
     out->huge = figure_named(live, "bytes_huge");
 }
 

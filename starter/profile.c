@@ -4,7 +4,10 @@
 #include "commands.h"
 #include "live.h"
 
-enum { ANSWER_MS = 10000, STEP_MS = 10, SECONDS = 10, TEXT_SIZE = 65536, PATH_ROOM = 256 };
+#include <signal.h>
+#include <time.h>
+
+enum { ANSWER_MS = 10000, STEP_MS = 10, SECONDS = 10, SECONDS_MOST = 86400, TEXT_SIZE = 65536, PATH_ROOM = 256 };
 
 static struct live live;
 
@@ -44,26 +47,34 @@ static int request(const char *what)
 static int refused(int code)
 {
     if (code == ETIMEDOUT)
-        return complain(
-            "process %u has not answered: it does so when a cache of its threads misses, or at once if started with HAKMEM_STATS_SIGNAL=N",
-            live.pid);
+        return complain("process %u has not answered: it does so when a cache of its threads misses, or at once if started with "
+                        "HAKMEM_STATS_SIGNAL=N",
+                        live.pid);
     return complain("process %u: the profile failed (error %u)", live.pid, (uint64_t)code);
 }
 
+static uint64_t mask_of(int signal) { return 1ull << (signal - 1); }
+
+/* What would end this process ends the wait for the profile instead, so that none is left on. */
 static int by_request(const char *file, uint64_t seconds)
 {
+    uint64_t ending = mask_of(SIGHUP) | mask_of(SIGINT) | mask_of(SIGTERM);
+    struct timespec time = { (time_t)seconds, 0 };
     char path[PATH_ROOM];
     uint64_t interval = 0;
-    bool ran = live_half(&live, profile_at("counts")) != 0;
+    uint32_t asked = live_number(&live, "profile_asked");
+    bool ran = (live_half(&live, profile_at("counts")) & (asked != 0 ? asked : 1)) != 0; /* not only a tracer's */
     if (live_root(&live, "profile") == 0)
         return complain("process %u runs a HAKMEM without a profiler", live.pid);
     live_option(&live, "profile_interval", &interval);
     if (!ran && !live_write(&live, profile_at("interval"), &interval, sizeof interval))
         return refused(EPERM);
+    hak__syscall(SYS_rt_sigprocmask, SIG_BLOCK, &ending, NULL, sizeof ending);
     int code = ran ? 0 : request("start");
     if (code != 0)
         return refused(code);
-    nap_ms(ran ? 0 : seconds * 1000);
+    if (!ran)
+        hak__syscall(SYS_rt_sigtimedwait, &ending, NULL, &time, sizeof ending);
     hak__format(path, sizeof path, "%s", file);
     code = live_write(&live, profile_at("path"), path, sizeof path) ? request("dump") : EPERM;
     int stopped = ran ? 0 : request("stop");
@@ -158,16 +169,16 @@ static bool is_written_here(const char *file)
 
 int command_profile(int count, char **words)
 {
-    const char *file = NULL, *pid_word = NULL;
+    const char *file = NULL, *pid_word = NULL, *behind = "";
     uint64_t seconds = SECONDS;
     for (int i = 0; i < count; i++)
         if (strcmp(words[i], "-o") == 0 && i + 1 < count)
             file = words[++i];
         else if (strcmp(words[i], "-s") == 0 && i + 1 < count)
-            seconds = number_at(words[++i], NULL);
+            seconds = number_at(words[++i], &behind);
         else
             pid_word = words[i];
-    if (file == NULL || pid_word == NULL)
+    if (file == NULL || pid_word == NULL || *behind != 0 || seconds > SECONDS_MOST)
         return complain("usage: hakmem profile PID -o FILE [-s SECONDS]"), STATUS_USAGE;
     if (!is_written_here(file))
         return complain("%s: only .heap and .json can be written without the lab (pip install hakmem-lab)", file), STATUS_USAGE;

@@ -170,7 +170,7 @@ static const char *why_not(const char *program, const char *library)
         return "cannot be loaded together with the library";
     for (const char *at = text; *at != 0; at++)
         if (hak_begins(at, library))
-            return strcmp(linker, "") == 0 || memcmp(text, "ERROR", 5) != 0 ? NULL : "cannot be loaded together with the library";
+            return hak_begins(text, "ERROR") ? "cannot be loaded together with the library" : NULL;
     return "would be loaded without the library";
 }
 
@@ -206,7 +206,8 @@ int command_run(int count, char **words)
         if (*at == ' ' || *at == ':')
             return complain("run: %s: the dynamic linker cannot preload a path with a blank or a colon", library),
                    STATUS_NOT_SERVED;
-    put_variable(preload);
+    if (!put_variable(preload))
+        return complain("run: there are more than %u variables", (uint64_t)VARIABLES_MOST), STATUS_NOT_SERVED;
     environment[variables] = NULL;
     if (!find_program(words[0], path, sizeof path))
         return complain("%s: not found", words[0]), STATUS_NOT_FOUND;

@@ -196,7 +196,7 @@ size_t read_file(const char *path, char *text, size_t size)
 bool map_file(const char *path, struct view *out)
 {
     struct statx about = { 0 };
-    long fd = hak__syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC), at = -ENOENT;
+    long fd = hak__syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), at = -ENOENT; /* no pipe is waited for */
     *out = (struct view){ NULL, 0 };
     if (fd >= 0 && hak__syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_SIZE, &about) == 0 && about.stx_size != 0)
         at = hak__syscall(SYS_mmap, 0, about.stx_size, PROT_READ, MAP_PRIVATE, fd, 0);

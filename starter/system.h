@@ -12,7 +12,6 @@
 #include "base/bits.h"
 #include "base/compiler.h"
 #include "base/syscall.h"
-#include "base/text.h"
 #include "diag/report.h"
 
 enum { PATH_SIZE = 512, AMOUNT_SIZE = 24, STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_NOT_SERVED = 125, STATUS_NOT_FOUND = 127 };

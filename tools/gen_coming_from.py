@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/coming-from.md from the one of `hakmem translate` (lab/src/hakmem_lab/target/translation.py).
+"""Writes the lists of docs/coming-from.md from the table of `hakmem translate` (lab/src/hakmem_lab/target/translation.py).
 
   gen_coming_from.py            writes them
   gen_coming_from.py --check    fails when one is not what this program writes
@@ -12,26 +12,26 @@ PAGE = ROOT / "docs" / "coming-from.md"
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "lab" / "src"))
 
-from gen_options_doc import replaced, table
+from gen_options_doc import replaced
 from hakmem_lab.target import translation
 
 
-def rows(family):
+def items(family):
     for rule in family.rules:
-        others = " and the like" if rule.pattern else ""
-        yield [f"`{rule.name}`{others}", rule.becomes or "(none)", rule.remark]
+        others = ", ..." if rule.pattern else ""
+        yield f"- `{rule.name}`{others}: " + ". ".join(filter(None, (rule.becomes, rule.remark)))
 
 
 def main():
     content = PAGE.read_text(encoding="utf-8")
     for family in translation.FAMILIES:
-        content = replaced(PAGE, content, family.title, table(["Setting", "Here", "Remark"], rows(family)))
+        content = replaced(PAGE, content, family.title, "\n".join([*items(family), ""]))
     if "--check" not in sys.argv[1:]:
         PAGE.write_text(content, encoding="utf-8")
     elif PAGE.read_text(encoding="utf-8") != content:
         sys.exit("docs/coming-from.md is not current: run tools/gen_coming_from.py")
     else:
-        print("the tables in docs/coming-from.md are current")
+        print("the lists in docs/coming-from.md are current")
 
 
 if __name__ == "__main__":

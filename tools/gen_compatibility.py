@@ -20,36 +20,31 @@ from systems import kept
 
 MUSL = """## musl
 
-`./dev test musl` builds the library and its tests for musl 1.2 by zig's clang, and runs them by musl's loader.
+`./dev test musl` builds for musl 1.2 and runs by musl's loader. The list of tests has not been run to its end there.
 
-- A program that opens `libhakmem.so` by `dlopen` is refused by musl's loader, which has no room for its thread-local words: preload it or
-  link with it.
-- musl's own functions have no unwind tables, so stacks in reports and profiles end in them; so do those from libraries opened after the start.
-- A program with the C++ runtime linked into it keeps that runtime's operators, which call the library's malloc; sizes given to
-  `delete` are not checked there.
+- musl's loader has no room for thread-local words of a library opened by `dlopen`: preload `libhakmem.so` or link with it.
+- Stacks in reports and profiles end in musl's own functions, which have no unwind tables, and in libraries opened after the start.
+- A program with the C++ runtime linked into it keeps that runtime's operators: sizes given to `delete` are not checked there.
 - What only glibc has, such as `mallinfo` and `malloc_trim`, is not exported.
-- In a forked child, freed blocks of the parent's other threads stay resident (`override.test_fork_children`).
+- In a forked child, freed blocks of the parent's other threads stay resident.
 - The background thread is the C library's, so a wrapper of `pthread_create` that holds a lock can hang
-  (`override.test_thread_apart`; [0064](decisions/0064-a-thread-that-only-the-kernel-knows.md)).
-- Preloaded into a program of glibc, the library ends it with the loader's one line; a library for glibc ends a program of musl so.
-- The list of tests has not been run to its end there.
+  ([0064](decisions/0064-a-thread-that-only-the-kernel-knows.md)).
+- Preloaded into a program of glibc, the library ends it with the loader's one line, and vice versa.
 """
 
 REPLACED = """## What it replaces besides malloc's family
 
-`libhakmem.so` exports malloc's family, C++'s operators `new` and `delete`, its own `hak_*`, and these functions of the C library.
-Each calls the C library's function and notes the call for the allocator. `libhakmem.a` has `mprotect` alone.
+`libhakmem.so` exports malloc's family, C++'s operators `new` and `delete`, its own `hak_*`, and these functions, which call the C
+library's. `libhakmem.a` has `mprotect` alone.
 
 | Function | Why | Without it |
 | --- | --- | --- |
-| `mprotect` | A free writes a key into the block. If the program has made some of the block's pages read-only, the free restores them. | Such a free ends in SIGSEGV, as on most allocators, unless the block has more than 56 KiB at a multiple of a page: restore the rights first. |
-| `prctl` | A filter of system calls (seccomp) may end the process at `mincore`, which HAKMEM uses to return memory. After this call it no longer does. | The filter has to allow `mincore`, or answer it with an error. |
-| `setuid` `setgid` `seteuid` `setegid` `setreuid` `setregid` `setresuid` `setresgid` `setgroups` `initgroups` | Only the kernel knows the background thread ([0064](decisions/0064-a-thread-that-only-the-kernel-knows.md)), so it would keep the old credentials. HAKMEM ends it before the change and starts a new one afterwards. | No background thread in a process that is root or of two users, unless `HAKMEM_BACKGROUND=1`, which then must not change credentials. |
-| `dlopen` `dlmopen` | A library opened with `RTLD_DEEPBIND` would use the C library's free on HAKMEM's blocks. HAKMEM drops the flag ([api.md](api.md#libraries-opened-with-rtld_deepbind)). | Blocks must not change hands between the program and such a library. PHP opens its extensions so. |
+| `mprotect` | A free writes a key into the block. If the program has made its pages read-only, the free restores them. | Such a free ends in SIGSEGV, as on most allocators, unless the block has more than 56 KiB at a multiple of a page. |
+| `prctl` | A filter of system calls (seccomp) may end the process at `mincore`. After this call HAKMEM no longer uses it. | The filter has to allow `mincore`, or answer it with an error. |
+| `setuid` `setgid` `seteuid` `setegid` `setreuid` `setregid` `setresuid` `setresgid` `setgroups` `initgroups` | The background thread, which only the kernel knows ([0064](decisions/0064-a-thread-that-only-the-kernel-knows.md)), would keep the old credentials. HAKMEM ends it before and starts a new one after. | No background thread in a process that is root or of two users, unless `HAKMEM_BACKGROUND=1`, which then must not change credentials. |
+| `dlopen` `dlmopen` | A library opened with `RTLD_DEEPBIND`, as PHP opens its extensions, would use the C library's free on HAKMEM's blocks. HAKMEM drops the flag ([api.md](api.md#libraries-opened-with-rtld_deepbind)). | Blocks must not change hands between the program and such a library. |
 
-`cmake -DHAKMEM_INTERPOSE=malloc-only` builds libraries without all of them; `golden.test_malloc_only` holds this table against both
-builds, and `malloc_only.override.*` run on it. [0092](decisions/0092-what-is-replaced-besides-malloc.md) decides why it is not the
-default.
+`cmake -DHAKMEM_INTERPOSE=malloc-only` builds libraries without all of them ([0092](decisions/0092-what-is-replaced-besides-malloc.md)).
 """
 
 NO_PROGRAMS = {"footprint"}   # tests in tests/programs that are not about a program's work
@@ -81,15 +76,16 @@ def suites(rows):
         if not name.startswith("suite "):
             continue
         said = figures(figure)
-        yield [what, *(said.get(word, "") for word in ("cases", "passed", "skipped", "failed", "different")), verdict]
+        yield [what, *(said.get(word, "") for word in ("cases", "skipped", "failed", "different")), verdict]
 
 
 def programs(rows):
-    """The soak's loads, with the processes that were proved to be served."""
+    """The soak's loads, with the number of processes that were proved to be served."""
     for name, _, what, _, _, figure, verdict in rows:
         if name.startswith("program "):
             said = figures(figure)
-            yield [name.partition(" ")[2], what, said.get("served", ""), said.get("blocks", ""), verdict]
+            served = said.get("served", "") if said.get("blocks") != "0" else "0"   # the library was there, another malloc served
+            yield f"- {name.partition(' ')[2]}: {what} ({served})" + ("" if verdict == "passed" else f": {verdict}")
 
 
 def each_change():
@@ -98,14 +94,13 @@ def each_change():
         name = path.stem.partition("_")[2]
         if name not in NO_PROGRAMS:
             text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).split("\n\n")[0]
-            yield [f"`programs.{path.stem}`", " ".join(text.split())]
+            yield f"- `{path.stem}`: {' '.join(text.split())}"
 
 
 SYSTEMS = """## Systems
 
-What passed of each family of tests, out of those that ran, and what failed. `./dev test root RELEASE` runs the released library in a
-root of that Debian, with tests built here, or by its own compiler; musl, 64-bit Arm and RISC-V are `./dev test musl`, `aarch64` and `riscv64`, the latter
-two under qemu, with the size of pages that is named: there was no native run. Redis 8 calls jemalloc's own functions beside malloc's, so it
+What passed of each family of tests, out of those that ran. `./dev test root RELEASE` runs the released library in a root of that Debian;
+`./dev test aarch64` and `riscv64` run under qemu: there was no native run. Redis 8 calls jemalloc's own functions beside malloc's, so it
 cannot run on another malloc.
 """
 
@@ -123,23 +118,19 @@ def systems():
 def page(text):
     """The page's text."""
     rows = items(text)
-    parts = ["# Compatibility\n\nThe programs and tests that HAKMEM has run with, failures included. `tools/gen_compatibility.py` writes "
-             "this page from the\ntests; a program that is not listed was not tested.\n",
-             REPLACED,
-             "## Where\n\n" + table(["What", "Which"], [["Machine, kernel and C library of the soak", line(text, "Machine")],
-                                                        ["Commit", line(text, "Commit")],
-                                                        ["Its tests and programs", f"{line(text, 'Verdict')}; single figures in tests/soak.txt"]]),
-             "[README.md](../README.md#limits) says what is not supported.\n", systems(), MUSL,
-             "## Programs in the tests of every change\n\n" + table(["Test", "What it shows"], each_change())]
-    for title, intro, head, body in (
-            ("Programs' own test suites", "Each case has the same outcome as on the system's malloc, or counts as different.",
-             ["Suite", "Cases", "Passed", "Skipped", "Failed on both", "Different", "Verdict"], list(suites(rows))),
-            ("Programs under load", "The same results as on the system's malloc, and processes that HAKMEM was proved to have served "
-             "([tests.md](tests.md#programs-in-the-soak)).",
-             ["Program", "Work", "Processes served", "Blocks", "Verdict"], list(programs(rows))),
-            ):
-        if body:
-            parts.append(f"## {title}\n\n{intro}\n\n" + table(head, body))
+    parts = ["# Compatibility\n\nThe programs and tests that HAKMEM has run with, failures included; what is not listed was not tested, or is\n"
+             "[not supported](../README.md#limits). The soak ran on\n"
+             f"{line(text, 'Machine')}, at commit {line(text, 'Commit')}:\n{line(text, 'Verdict')}.\n",
+             REPLACED, systems(), MUSL,
+             "\n".join(["## Programs in the tests of every change\n", *each_change(), ""])]
+    suite_rows, loads = list(suites(rows)), list(programs(rows))
+    if suite_rows:
+        parts.append("## Programs' own test suites\n\nEach case has the same outcome as on the system's malloc, or counts as different.\n\n"
+                     + table(["Suite", "Cases", "Skipped", "Failed on both", "Different", "Verdict"], suite_rows))
+    if loads:
+        parts.append("\n".join(["## Programs under load\n",
+                                "The same results as on the system's malloc; in brackets the processes that HAKMEM was proved to have served\n"
+                                "([tests.md](tests.md#programs-in-the-soak)).\n", *loads, ""]))
     return "\n".join(parts)
 
 

@@ -27,7 +27,7 @@ OTHERS = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGE
           "SECURITY.md": "reporting.md", "CODE_OF_CONDUCT.md": "conduct.md"}
 NAVIGATION = [
     ("Start", ["index.md", "install.md", "languages.md", "recipes.md", "coming-from.md"]),
-    ("Use", ["options.md", "statistics.md", "blackbox.md", "profiling.md", "api.md", "heaps.md", "security.md", "lab.md"]),
+    ("Use", ["options.md", "statistics.md", "blackbox.md", "profiling.md", "api.md", "heaps.md", "security.md", "lab.md", "production.md", "fleet.md"]),
     ("Manual pages", ["man/hakmem.1.md", "man/hakmem.7.md", "man/hakmem.h.3.md"]),
     ("Measured", ["benchmarks.md", "waste.md", "memory.md", "scaling.md", "compatibility.md"]),
     ("Inside", ["source.md", "design.md", "concurrency.md", "tests.md", "contributing.md"]),

@@ -6,7 +6,7 @@ ctest's list. And docs/statistics.md names every figure of src/diag/stats.def.
 
 BUILD is a build folder, KIND what is built in it: `release` (the library), `checked` (the test build), or both.
 
-The document's form: a row "| `NAME` | KIND | ..." is a test. NAME may hold a `*`; KIND is release, checked, or both with a comma
+The document's form: an item "- `NAME` (KIND): ..." is a test. NAME may hold a `*`; KIND is release, checked, or both with a comma
 between."""
 import fnmatch
 import json
@@ -22,7 +22,7 @@ FLAVOURS = ("preload", "shared", "archive", "static")
 def documented(text):
     """{name: kinds}, in the document's order."""
     tests = {}
-    for name, kinds in re.findall(r"^\| `([^`]+)` \| ([a-z, ]+) \|", text, re.M):
+    for name, kinds in re.findall(r"^- `([^`]+)` \(([a-z, ]+)\): ", text, re.M):
         if name in tests:
             sys.exit(f"docs/tests.md: `{name}` stands there twice")
         tests[name] = set(re.split(r",\s*", kinds))

@@ -437,7 +437,7 @@ class Workflows(LintTest):
 
 
 class Documented(LintTest):
-    PAGE = "| `api.test_a` | checked | NULL |\n| `unit.*` | checked | modules |\n"
+    PAGE = "- `api.test_a` (checked): NULL\n- `unit.*` (checked): modules\n"
     NAMES = {"api.test_a", "unit.test_b"}
 
     def compare(self, page, names):
@@ -451,9 +451,9 @@ class Documented(LintTest):
         self.assertIn("golden.test_new is not in docs/tests.md", finding)
 
     def test_a_test_that_ctest_does_not_have(self):
-        (finding,) = self.compare(self.PAGE + "| `race.*` | checked | schedules |\n", self.NAMES)
+        (finding,) = self.compare(self.PAGE + "- `race.*` (checked): schedules\n", self.NAMES)
         self.assertIn("race.* is in docs/tests.md, but ctest does not know it", finding)
-        self.assertEqual(self.compare(self.PAGE + "| `misuse.*` | release | mistakes |\n", self.NAMES), [])
+        self.assertEqual(self.compare(self.PAGE + "- `misuse.*` (release): mistakes\n", self.NAMES), [])
 
     def test_a_figure_that_the_page_of_statistics_does_not_have(self):
         self.plant("src/diag/stats.def", 'HAK_STATS_FIGURE(calls, new, COUNTER)\nHAK_STATS_COLUMN(size, "size")\n')

@@ -202,7 +202,7 @@ class SoakTest(unittest.TestCase):
                                          "seconds": 2.0, "asked": {}}}},
             [self.named("program it"), self.named("stress.other"), self.named("program absent")])
         page = gen_compatibility.page(text)
-        self.assertIn("| it | what | 3 | 12000 | failed |", page)
+        self.assertIn("- it: what (3): failed", page)
         self.assertIn("a machine, Linux 6, glibc 2.36", page)
         for absent in ("stress.other", "absent", "own test suites", "Other processors"):
             self.assertNotIn(absent, page)

@@ -14,6 +14,7 @@ from pathlib import Path
 import simulated
 
 NEEDED = ("prometheus", "promtool")
+READY_S, BACKFILL_S = 60, 600
 
 
 def is_here() -> bool:
@@ -25,7 +26,7 @@ def backfill(fleets: list[simulated.Fleet], folder: Path, only_resident: bool = 
     text = folder / "samples.om"
     count = simulated.write(fleets, text, only_resident)
     command = ["promtool", "tsdb", "create-blocks-from", "--max-block-duration=744h", "openmetrics", str(text), str(folder / "data")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BACKFILL_S)
     if done.returncode != 0:
         raise RuntimeError(f"promtool: {done.stderr[-1000:]}")
     text.unlink()
@@ -45,13 +46,23 @@ def serving(folder: Path) -> Iterator[str]:
         server = subprocess.Popen(command, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(600):
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/-/ready", timeout=5):
-                break
-            if server.poll() is not None:
-                raise RuntimeError(f"prometheus ended: {(folder / 'prometheus.log').read_text()[-1000:]}")
+        until = time.monotonic() + READY_S
+        while not is_ready(url):
+            if server.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"prometheus is not ready: {(folder / 'prometheus.log').read_text()[-1000:]}")
             time.sleep(0.1)
         yield url
     finally:
         server.terminate()
-        server.wait(30)
+        try:
+            server.wait(30)
+        finally:
+            server.kill()
+
+
+def is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/-/ready", timeout=5):
+            return True
+    except OSError:
+        return False

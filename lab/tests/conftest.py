@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,10 @@ from hakmem_lab.terminal import errors
 
 Values = Mapping[str, Sequence[float]]
 
-# A shell that starts the tests in the background makes them and their children ignore interrupts; tests that send one
+# A shell that starts the tests in the background makes them and their children ignore these two; tests that send one
 # would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def make_run(number: int, label: str, value: float, position: int = 0) -> Run:
@@ -97,6 +99,16 @@ def hakmem_library() -> Path:
         return libhakmem.find()
     except errors.LabError as error:
         pytest.skip(f"no library: {error.message}; ./dev build")
+
+
+@contextmanager
+def killed_after(command: Sequence[str | Path], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """Popen's own `with` waits for ever for a program that a failed test has left behind."""
+    with subprocess.Popen(command, **options) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
 
 
 Compiled = Callable[..., Path]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hakmem_lab.target import libhakmem
+from tests.conftest import killed_after
 
 TREE = Path(__file__).resolve().parents[2]
 LIBRARY = libhakmem.find()
@@ -118,7 +120,7 @@ def hakmem(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 
@@ -162,7 +164,7 @@ def running(
     environment = clean_environment(**(more or {}))
     if preload:
         environment["LD_PRELOAD"] = str(preload)
-    with subprocess.Popen(
+    with killed_after(
         [str(program), *arguments],
         env=environment,
         stdin=subprocess.PIPE,
@@ -173,11 +175,8 @@ def running(
         extra_groups=None if user is None else [],
     ) as child:
         assert child.stdout
-        try:
-            assert child.stdout.readline() == "ready\n"
-            yield Running(child)
-        finally:
-            child.kill()
+        assert child.stdout.readline() == "ready\n"
+        yield Running(child)
 
 
 def as_user(user: int, function: Callable[[], str]) -> str:
@@ -187,6 +186,8 @@ def as_user(user: int, function: Callable[[], str]) -> str:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)  # a fork of a process with threads may wait for one that it does not have
         try:
             os.setgroups([])
             os.setgid(user)

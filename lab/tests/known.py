@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import killed_after
 from tests.inside import LIBRARY, clean_environment
 
 ARCHIVE = LIBRARY.parent / "libhakmem.a"
@@ -275,7 +276,7 @@ def waiting(
     if preload:
         environment["LD_PRELOAD"] = str(preload)
     folder.mkdir(exist_ok=True)
-    with subprocess.Popen(
+    with killed_after(
         [str(program), mode],
         env=environment,
         cwd=folder,
@@ -285,17 +286,14 @@ def waiting(
         text=True,
     ) as child:
         assert child.stdout
-        try:
-            most = resource.getrlimit(resource.RLIMIT_CORE)[1]
-            resource.prlimit(child.pid, resource.RLIMIT_CORE, (most, most))
-            places = {}
-            while (line := child.stdout.readline().strip()) != "ready":
-                assert line, "the program has ended"
-                name, _, place = line.partition(" ")
-                places[name] = int(place, 16)
-            yield Subject(child, folder, places)
-        finally:
-            child.kill()
+        most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        resource.prlimit(child.pid, resource.RLIMIT_CORE, (most, most))
+        places = {}
+        while (line := child.stdout.readline().strip()) != "ready":
+            assert line, "the program has ended"
+            name, _, place = line.partition(" ")
+            places[name] = int(place, 16)
+        yield Subject(child, folder, places)
 
 
 def stripped_copy(path: Path, target: Path) -> Path:

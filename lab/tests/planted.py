@@ -98,6 +98,8 @@ int main(int argc, char **argv)
             }
             if (strcmp(argv[a], "rounding") == 0)
                 made(1030);
+            if (strcmp(argv[a], "smallest") == 0)
+                made(16);
             if (strcmp(argv[a], "untouched") == 0)
                 keep(random_bytes(malloc(8 << 20), 1 << 20));
             if (strcmp(argv[a], "nothing") == 0)

@@ -16,7 +16,7 @@ from hakmem_lab.measure import one_run, results, server_runner
 from hakmem_lab.measure.allocator_check import NOT_LOADED, AllocatorCheck, Image, NotServed
 from hakmem_lab.target.allocators import Allocator
 from hakmem_lab.target.configuration import find_allocator
-from tests.conftest import Hakmem
+from tests.conftest import Hakmem, killed_after
 from tests.test_server_runner import is_free
 
 # Allocates and frees for some tenths of a second, or a given number of times; with -DOWN it has its own malloc, with
@@ -206,13 +206,10 @@ def test_how_a_run_is_weighed(hakmem_library: Path) -> None:
 
 def test_what_cannot_be_seen_is_passed_over(hakmem_library: Path) -> None:
     watch = AllocatorCheck(find_allocator("hakmem", hakmem_library))
-    with subprocess.Popen(["sleep", "30"], start_new_session=True) as child:
-        try:
-            time.sleep(0.1)
-            watch.look(child.pid)
-            assert [each.obstacle is not None for each in watch.images.values()] == [True]
-        finally:
-            child.kill()
+    with killed_after(["sleep", "30"], start_new_session=True) as child:
+        time.sleep(0.1)
+        watch.look(child.pid)
+        assert [each.obstacle is not None for each in watch.images.values()] == [True]
     with pytest.raises(Exception, match="there is no process"):
         watch.look(child.pid)
     watch.look(os.getpid())  # a child before it executes another program is this one still

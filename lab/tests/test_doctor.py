@@ -11,6 +11,7 @@ from pathlib import Path
 from hakmem_lab.inspect import doctor_checks
 from hakmem_lab.inspect.doctor_checks import Finding
 from hakmem_lab.target import process
+from tests.conftest import killed_after
 from tests.inside import LIBRARY, clean_environment, compile_c, hakmem, running
 
 
@@ -174,19 +175,15 @@ def test_deep_binding(tmp_path: Path) -> None:
 
 
 def test_limits(program: Path) -> None:
-    limited = subprocess.Popen(
+    with killed_after(
         ["sh", "-c", f"ulimit -v 200000; exec {program}"],
         env=clean_environment(LD_PRELOAD=str(LIBRARY)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    )
-    try:
+    ) as limited:
         assert limited.stdout and limited.stdout.readline() == "ready\n"
         (space,) = about(findings(limited.pid), "address space")
-    finally:
-        limited.kill()
-        limited.communicate()
     assert space.level == "warn" and "of 195.3 MiB in use" in space.text
 
 

@@ -35,6 +35,7 @@ from hakmem_lab.fleet import plan as plans
 from hakmem_lab.fleet.inference import Design, Series
 from hakmem_lab.fleet.prometheus import DAY_S, Prometheus
 from hakmem_lab.inspect import openmetrics
+from hakmem_lab.pages import fleet as pages
 from hakmem_lab.profile import formats
 from hakmem_lab.terminal.errors import LabError
 from tests.conftest import Hakmem
@@ -154,6 +155,26 @@ def test_a_look_before_the_end_is_the_same_as_that_look_at_the_end() -> None:
         verdict.decide(plan.model_copy(update={"looks": "end"}), source, plan.start + 5.5 * DAY_S)
 
 
+def test_a_look_too_early_for_a_bound_survives_its_file(tmp_path: Path) -> None:
+    fleet = simulated.make(1, START, simulated.Kind(hosts=40, days=42, step_s=DAY_S // 2))
+    plan = truth.planned(fleet, 1, step="12h")
+    truth.switched_on(fleet, plan, {})
+    found = verdict.decide(plan, simulated.InMemory(fleet, "12h", plan.select), plan.start + 3 * DAY_S)
+    assert found.rows[0].by_look[0][1:] == (-math.inf, math.inf) and math.isfinite(found.rows[0].low)
+    again = verdict.FleetVerdict.model_validate(json.loads(found.model_dump_json()))
+    assert again == found
+    pages.write(again, tmp_path / "early.html", False)
+
+
+def test_events_that_never_were_are_judged_by_all_days_of_a_plan_with_one_look() -> None:
+    fleet = simulated.make(1, START, KIND)
+    plan = truth.planned(fleet, 1, metrics.METRICS, looks="end")
+    truth.switched_on(fleet, plan, {})
+    found = judged(fleet, plan)
+    fewest = min(found.treated, found.hosts - found.treated)
+    assert row(found, "kills").high == pytest.approx(verdict.NO_EVENTS / (fewest * 14)) == -row(found, "kills").low
+
+
 def refused(fleet: simulated.Fleet, plan: plans.Plan) -> str:
     found = judged(fleet, plan)
     assert found.verdict == "REFUSED" and not found.rows
@@ -186,12 +207,9 @@ def test_it_refuses_what_cannot_be_compared() -> None:
     assert "on day 6, " in refused(fleet, plan) and "a deployment hit one side only" in refused(fleet, plan)
 
     fleet, plan = made()
-    plan.hosts[0], plan.hosts[1] = (
-        plan.hosts[0].model_copy(update={"arm": plan.hosts[1].arm}),
-        plan.hosts[1].model_copy(update={"arm": plan.hosts[0].arm}),
-    )
-    if plan.hosts[0].arm != plan.hosts[1].arm:
-        assert "changed after it was drawn" in refused(fleet, plan)
+    first, other = plan.hosts[0], next(each for each in plan.hosts if each.arm != plan.hosts[0].arm)
+    first.arm, other.arm = other.arm, first.arm
+    assert "changed after it was drawn" in refused(fleet, plan)
 
     plan = made()[1].model_copy(update={"metrics": [*metrics.METRICS, metrics.of_user("p99=nowhere", "guard")]})
     assert "100 % of the hosts have no data of p99" in refused(made()[0], plan)
@@ -217,6 +235,16 @@ def test_the_plan_s_promise_is_about_what_is_found() -> None:
     assert sum(each.arm == "hakmem" for each in plan.hosts) == 40
 
 
+def test_a_history_that_has_just_begun_is_too_short() -> None:
+    _, plan = made()
+    names = [each.name for each in plan.hosts]
+    values = np.full((len(names), 14), 1e9)
+    values[:, :7] = math.nan
+    settings = plan.model_dump(exclude={"metrics", "hosts", "power", "lots", "kind", "version"})
+    with pytest.raises(LabError, match="0 hosts have values of resident memory in both halves"):
+        plans.make(names, [""] * len(names), {"resident memory": values}, metrics.METRICS[:1], settings)
+
+
 def test_the_assignment_is_printed_for_who_applies_it() -> None:
     plan = made()[1]
     text = plans.as_ansible(plan)
@@ -232,6 +260,17 @@ def test_queries_are_filled_in() -> None:
     assert metrics.filled(metrics.METRICS[1].query, "node", "", "5m").endswith("[86100s:5m]) * 300")
     with pytest.raises(LabError, match="not NAME=QUERY"):
         metrics.of_user("p99", "guard")
+    for step in ("5", "0m", "1d", "13h"):
+        with pytest.raises(LabError, match="not a time"):
+            metrics.seconds(step)
+
+
+def test_files_of_another_kind_are_refused_in_a_line(tmp_path: Path, hakmem: Hakmem) -> None:
+    (tmp_path / "bad").write_bytes(b"\xff\xfe no JSON")
+    asked = ["verdict", "--prometheus", "http://127.0.0.1:9", "--plan", "bad"]
+    for words in (["page", "bad"], ["page", "none"], asked):
+        said = hakmem("fleet", *words, status=1).stderr
+        assert said.startswith("hakmem: ") and "one." in said and "Traceback" not in said
 
 
 # --- Prometheus -------------------------------------------------------------------------------------------------------
@@ -268,13 +307,14 @@ def test_half_of_an_answer_is_none() -> None:
         (200, json.dumps(whole | {"isPartial": True}).encode(), "answers in part"),
         (422, b'{"status": "error", "error": "query processing would load too many samples"}', "too many samples"),
         (502, b"<html>bad gateway</html>", "answers 502, and not as Prometheus does"),
+        (200, b'{"status": "success"}', "without a result"),
     ]
     for status, content, said in cases:
         with answering(status, content) as url, pytest.raises(LabError, match=said):
             Prometheus(url).daily("up", "instance", 0, 3)
     with (
         answering(200, json.dumps(whole).encode(), wait=1.0) as url,
-        pytest.raises(LabError, match="not answered for 0 s"),
+        pytest.raises(LabError, match=r"not answered for 0\.2 s"),
     ):
         Prometheus(url, timeout_s=0.2).daily("up", "instance", 0, 3)
     with pytest.raises(LabError, match="cannot be asked"):
@@ -418,14 +458,19 @@ def test_profiles_of_two_groups_differ_per_host(tmp_path: Path, hakmem: Hakmem) 
         pprof_file(tmp_path / "control" / f"{host}.pb.gz", {"parse": 4000, "cache": 1000})
     for host in range(2):
         pprof_file(tmp_path / "hakmem" / f"{host}.pb.gz", {"parse": 4000, "cache": 3000})
-    found = profiles.difference(profiles.folder(tmp_path / "control"), profiles.folder(tmp_path / "hakmem"))
+    found = formats.difference(profiles.folder(tmp_path / "control"), profiles.folder(tmp_path / "hakmem"))
     grown = {stack[0].name: values["growth"].bytes for stack, values in found.stacks.items()}
     assert grown == {"parse": 0.0, "cache": 2000.0}
     hakmem("fleet", "diff", "control", "hakmem", "-o", "difference.html")
     assert "cache" in (tmp_path / "difference.html").read_text()
-    (tmp_path / "hakmem" / "bad.pb").write_bytes(b"no profile")
-    with pytest.raises(LabError, match=r"not a profile|not a heap profile"):
-        profiles.folder(tmp_path / "hakmem")
+    nowhere = formats.messages()["Profile"](string_table=["", "inuse_objects", "inuse_space"])
+    for name in (1, 2):
+        nowhere.sample_type.add(type=name)
+    nowhere.sample.add(location_id=[99], value=[1, 2])
+    for content in (b"no profile", b"\x1f\x8bno gzip", b"", nowhere.SerializeToString()):
+        (tmp_path / "hakmem" / "bad.pb").write_bytes(content)
+        with pytest.raises(LabError, match="not a heap profile"):
+            profiles.folder(tmp_path / "hakmem")
     with pytest.raises(LabError, match="no pprof files"):
         profiles.folder(tmp_path / "nowhere")
 

@@ -22,7 +22,7 @@ from hakmem_lab.measure.results import NOISE, Plan
 from hakmem_lab.target import libhakmem
 from hakmem_lab.target.configuration import parse
 from hakmem_lab.terminal.errors import LabError
-from tests.conftest import Hakmem, make_experiment
+from tests.conftest import Hakmem, killed_after, make_experiment
 
 # Prints a figure that depends on an option, with a little noise.
 PRINTER = 'echo "ops=$(( ${HAKMEM_REFILL_COUNT:-32} * 1000 + $(date +%N | cut -c 1-2 | sed s/^0//) ))"'
@@ -199,14 +199,13 @@ def test_interrupt_keeps_what_was_measured_and_resume_goes_on(hakmem_library: Pa
     configurations = ["--a", "", "--b", "refill_count=64", "--metric", "ops=(.*)"]
     arguments = ["ab", *configurations, "--runs", "10", "--no-noise-check", "--out", str(path)]
     program = ["--", "sh", "-c", f"sleep 0.1; {PRINTER}"]
-    lab = subprocess.Popen(
-        [sys.executable, "-m", "hakmem_lab", *arguments, *program], stderr=subprocess.PIPE, text=True, cwd=tmp_path
-    )
-    deadline = time.monotonic() + 60
-    while (not path.exists() or path.read_text().count('"run"') < 6) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    lab.send_signal(signal.SIGINT)
-    _, said = lab.communicate(timeout=60)
+    command = [sys.executable, "-m", "hakmem_lab", *arguments, *program]
+    with killed_after(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as lab:
+        deadline = time.monotonic() + 60
+        while (not path.exists() or path.read_text().count('"run"') < 6) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        lab.send_signal(signal.SIGINT)
+        _, said = lab.communicate(timeout=60)
     assert lab.returncode == 130 and f"--resume {path}" in said
     before = results.load(path)
     assert 6 <= len(before.runs) < 22

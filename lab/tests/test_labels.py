@@ -26,9 +26,9 @@ import pytest
 import hakmem
 from hakmem_lab.profile import formats, heap_dumps
 from hakmem_lab.profile.heap_dumps import Estimate, Labels, Profile, Site
-from hakmem_lab.target import libhakmem
-from hakmem_lab.terminal.errors import LabError
-from tests.conftest import Compiled
+from tests.conftest import Compiled, killed_after
+from tests.inside import LIBRARY, clean_environment
+from tests.inside import hakmem as command
 from tests.known import core_of_kernel, kernel_writes_here
 
 pytest.importorskip("google.protobuf")
@@ -115,17 +115,9 @@ def program(compiled: Compiled) -> Path:
     return compiled("tenants", SOURCE, "-pthread", "-ldl")
 
 
-def hakmem_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hakmem_lab", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-
-
 def settings_for(folder: Path) -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("HAKMEM_")} | {
-        "LD_PRELOAD": str(libhakmem.find()),
-        "HAKMEM_PROFILE": f"1:{folder}/run.json",
-        "HAKMEM_PROFILE_INTERVAL": str(INTERVAL),
-    }
+    profile = {"HAKMEM_PROFILE": f"1:{folder}/run.json", "HAKMEM_PROFILE_INTERVAL": str(INTERVAL)}
+    return clean_environment(LD_PRELOAD=str(LIBRARY), **profile)
 
 
 def run_once(program: Path, folder: Path) -> tuple[list[tuple[float, float]], Profile]:
@@ -169,7 +161,7 @@ def test_tables_and_files(program: Path, tmp_path: Path) -> None:
     outputs = [tmp_path / name for name in ("a.pb.gz", "a.collapsed", "a.json", "a.heap", "a.html")]
     written = [part for path in outputs for part in ("-o", path)]
     options = ["--kind", "live", "--by", "tenant", "--interval", "16K", "--top", "5"]
-    done = hakmem_command("profile", *options, *written, "--", program)
+    done = command("profile", *options, *written, "--", program)
     assert done.returncode == 0, done.stderr
     table = done.stdout.split("By tenant, in use at the time of the dump:\n")[1].split("\n\n")[0]
     size = r"[\d.]+ [KM]?i?B"
@@ -191,17 +183,17 @@ def test_tables_and_files(program: Path, tmp_path: Path) -> None:
             capture_output=True, text=True, check=True, timeout=60,
         )  # fmt: skip
         assert "tenant: Total" in tags.stdout and "tenant 19" in tags.stdout
-    again = hakmem_command("profile", tmp_path / "a.heap")
+    again = command("profile", tmp_path / "a.heap")
     assert re.search(
         r"^by tenant: tenant 19 [\d.]+ \w+ ± .*, and \d+ more \(± 95 %; --by tenant\)$", again.stdout, re.M
     )
     assert "by query: query" in again.stdout
-    twice = hakmem_command(
+    twice = command(
         "profile", "--by", "query", "--by", "tenant", tmp_path / "a.heap", "-o", tmp_path / "b.collapsed"
     )
     assert twice.stdout.index("By query") < twice.stdout.index("By tenant")
     assert "query: query 1;tenant: tenant 19;" in (tmp_path / "b.collapsed").read_text()
-    grown = hakmem_command("profile", "--diff", tmp_path / "a.heap", tmp_path / "a.heap", "--by", "tenant")
+    grown = command("profile", "--diff", tmp_path / "a.heap", tmp_path / "a.heap", "--by", "tenant")
     assert grown.returncode == 0 and "By tenant, more, or less, in use" in grown.stdout
 
 
@@ -211,16 +203,15 @@ def test_a_core_has_them(program: Path, tmp_path: Path) -> None:
         pytest.skip("the kernel writes no cores into the folder of the process that dies (core_pattern)")
     dump, most = tmp_path / "then.json", resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (most[1], most[1]))
-    with subprocess.Popen(
-        [program, dump], env=settings_for(tmp_path), cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    ) as running:
+    with killed_after([program, dump], env=settings_for(tmp_path), cwd=tmp_path, stdout=subprocess.PIPE) as running:
+        resource.setrlimit(resource.RLIMIT_CORE, most)
         assert running.stdout is not None
         for _ in range(TENANTS):
             assert running.stdout.readline()
-        running.send_signal(signal.SIGQUIT)
-    resource.setrlimit(resource.RLIMIT_CORE, most)
+        running.send_signal(signal.SIGABRT)
+        assert running.wait(60) == -signal.SIGABRT
     options = ["--by", "tenant", "--by", "query", "--top", "8"]
-    then, core = (hakmem_command("profile", *options, path) for path in (dump, core_of_kernel(tmp_path)))
+    then, core = (command("profile", *options, path) for path in (dump, core_of_kernel(tmp_path)))
     assert core.returncode == 0, core.stderr
     assert core.stdout == then.stdout
     assert "(tenants.c:" in core.stdout
@@ -236,13 +227,13 @@ def test_only_one_heap(tmp_path: Path) -> None:
     head = {"hakmem_profile": 1, "pid": 1, "interval": 1, "time_ms": 1, "peak_ms": 1, "samples": 15, "missed": 0}
     text = json.dumps(head | {"leaks_searched": False, "sites": sites, "maps": ""}, separators=(",", ":"))
     dump.write_text(text)
-    whole = hakmem_command("profile", "--by", "heap", dump)
+    whole = command("profile", "--by", "heap", dump)
     rows = re.findall(r"(\d+) B +\d+ B to \d+ B +[\d.]+ % +\d+  (\w+)$", whole.stdout, re.M)
     assert rows == [("700", "cache"), ("500", "sessions"), ("300", "malloc")]
-    one = hakmem_command("profile", "--heap", "sessions", dump)
+    one = command("profile", "--heap", "sessions", dump)
     assert one.stdout.startswith("500 B ± 0 B in use")
-    assert hakmem_command("profile", "--heap", "malloc", dump).stdout.startswith("300 B ± 0 B in use")
-    none = hakmem_command("profile", "--heap", "nothing", dump)
+    assert command("profile", "--heap", "malloc", dump).stdout.startswith("300 B ± 0 B in use")
+    none = command("profile", "--heap", "nothing", dump)
     assert none.returncode == 1 and "The profile has cache, malloc, sessions." in none.stderr
 
 
@@ -253,15 +244,13 @@ def test_intervals_of_few_samples() -> None:
     assert 0 < low < 3000 < high < 9500
     exact = Profile(1, [], []).of(Site((), {"live": (3, 30)}), "live")
     assert exact.interval == (30, 30)
+    grown = Estimate(2, 100_010, 1e8) - Estimate(1, 100_000, 0)
+    assert (grown + Estimate()).interval == pytest.approx((10 - 19_600, 10 + 19_600), rel=1e-3)
     less = Estimate(-1, -1000, 100)
     assert less.interval == pytest.approx((-1000 - 19.6, -1000 + 19.6), abs=0.1)
 
 
 def test_in_a_python_process(tmp_path: Path) -> None:
-    try:
-        library = libhakmem.find()
-    except LabError:
-        pytest.skip("the library is not built")
     code = (
         "import hakmem, threading\n"
         "kept = []\n"
@@ -276,7 +265,7 @@ def test_in_a_python_process(tmp_path: Path) -> None:
         "except ValueError: kept.append(bytes(5 << 20))\n"
     )
     environment = os.environ | {
-        "LD_PRELOAD": str(library), "HAKMEM_PROFILE": f"1:{tmp_path}/p.json", "HAKMEM_PROFILE_INTERVAL": "1",
+        "LD_PRELOAD": str(LIBRARY), "HAKMEM_PROFILE": f"1:{tmp_path}/p.json", "HAKMEM_PROFILE_INTERVAL": "1",
         "PYTHONPATH": os.pathsep.join(sys.path),
         "PYTHONMALLOC": "malloc",
     }  # fmt: skip

@@ -19,6 +19,7 @@ from hakmem_lab.children import shutdown
 from hakmem_lab.measure import one_run
 from hakmem_lab.measure.one_run import Metric, RunFailed
 from hakmem_lab.terminal.errors import LabError
+from tests.conftest import killed_after
 
 
 def shell(text: str, timeout_s: float | None = None) -> one_run.Outcome:
@@ -154,10 +155,9 @@ def test_sessions_that_end_later_do_not_confuse_the_next_run() -> None:
 
 
 def test_children_from_before_are_left_alone() -> None:
-    with subprocess.Popen(["sleep", "60"]) as mine:
+    with killed_after(["sleep", "60"]) as mine:
         assert shell("sleep 60 & exit 3").status == 3
         assert mine.poll() is None
-        mine.kill()
 
 
 def test_no_such_program() -> None:
@@ -349,13 +349,12 @@ def test_when_a_process_began(tmp_path: Path) -> None:
     """By the kernel's ticks, whatever its name is."""
     program = tmp_path / "a) b ) S"
     shutil.copy(one_run.resolve(["sleep"])[0], program)
-    with subprocess.Popen([program, "60"]) as process:
+    with killed_after([program, "60"]) as process:
         until = time.monotonic() + 20
         while "a) b" not in Path(f"/proc/{process.pid}/comm").read_text() and time.monotonic() < until:
             time.sleep(0.01)
         ticks = one_run._started_at(process.pid) / os.sysconf("SC_CLK_TCK")
         since_boot = float(Path("/proc/uptime").read_text().split()[0])
-        process.kill()
     assert 0 <= since_boot - ticks < 30
 
 

@@ -25,7 +25,8 @@ from hakmem_lab.profile.memory_over_time import MemoryOverTime
 from hakmem_lab.profile.remote_control import Profiler, spans_of
 from hakmem_lab.profile.symbols import Frame, Symbols
 from hakmem_lab.terminal.errors import LabError
-from tests.conftest import Compiled
+from tests.conftest import Compiled, killed_after
+from tests.inside import hakmem
 
 pytest.importorskip("google.protobuf")
 Samples = dict[tuple[formats.Stack, heap_dumps.Labels], dict[str, Estimate]]
@@ -66,11 +67,6 @@ int main(int count, char **arguments)
 @pytest.fixture(scope="module")
 def program(compiled: Compiled) -> Path:
     return compiled("known", SOURCE)
-
-
-def hakmem(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hakmem_lab", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_a_program_in_every_form(program: Path, tmp_path: Path) -> None:
@@ -155,15 +151,12 @@ def test_a_symbol_of_a_large_table_is_found_at_once(tmp_path: Path) -> None:
 
 def test_a_running_process(program: Path, tmp_path: Path) -> None:
     run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(program), "wait"]
-    with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as running:
-        try:
-            assert running.stdout and running.stdout.readline() == "ready\n"
-            done = hakmem("profile", str(running.pid), "--seconds", "1", "--interval", "64K", "-o", tmp_path / "a.json")
-            assert done.returncode == 0, done.stderr
-            assert "keeper (known.c:8) < main" in done.stdout
-            assert running.poll() is None
-        finally:
-            running.kill()
+    with killed_after(run, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout and running.stdout.readline() == "ready\n"
+        done = hakmem("profile", str(running.pid), "--seconds", "1", "--interval", "64K", "-o", tmp_path / "a.json")
+        assert done.returncode == 0, done.stderr
+        assert "keeper (known.c:8) < main" in done.stdout
+        assert running.poll() is None
     assert json.loads((tmp_path / "a.json").read_text())["totals"]["live"]["objects"] > 0
 
 
@@ -191,24 +184,21 @@ def test_a_process_whose_requests_are_all_served_by_the_cache(tmp_path: Path, of
     (tmp_path / "hits.c").write_text(ONLY_HITS)
     subprocess.run([compiler, "-O1", "-fno-builtin", f"-D{of}", "hits.c", "-o", "hits"], cwd=tmp_path, check=True)
     run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(tmp_path / "hits")]
-    with subprocess.Popen(run) as running:
-        try:
-            deadline = time.monotonic() + 60
-            while Path(os.readlink(f"/proc/{running.pid}/exe")).name != "hits" and time.monotonic() < deadline:
-                time.sleep(0.05)
-            time.sleep(0.5)
-            profiler = Profiler(running.pid)
-            table = profiler.live.memory.read(profiler.live.root["profile_bins"], 256)
-            for _ in range(2):
-                done = hakmem(
-                    "profile", str(running.pid), "--seconds", "0.3", "--kind", "allocated", "-o", tmp_path / "a.json"
-                )
-                assert done.returncode == 0, done.stderr
-                assert "main" in done.stdout
-                assert not profiler.counts
-                assert profiler.live.memory.read(profiler.live.root["profile_bins"], 256) == table
-        finally:
-            running.kill()
+    with killed_after(run) as running:
+        deadline = time.monotonic() + 60
+        while Path(os.readlink(f"/proc/{running.pid}/exe")).name != "hits" and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        profiler = Profiler(running.pid)
+        table = profiler.live.memory.read(profiler.live.root["profile_bins"], 256)
+        for _ in range(2):
+            done = hakmem(
+                "profile", str(running.pid), "--seconds", "0.3", "--kind", "allocated", "-o", tmp_path / "a.json"
+            )
+            assert done.returncode == 0, done.stderr
+            assert "main" in done.stdout
+            assert not profiler.counts
+            assert profiler.live.memory.read(profiler.live.root["profile_bins"], 256) == table
 
 
 PINNING = """
@@ -252,17 +242,14 @@ def test_who_keeps_pages_that_are_mostly_free(tmp_path: Path) -> None:
     subprocess.run([compiler, "-g", "-O1", "-fno-builtin", "pinning.c", "-o", "pinning"], cwd=tmp_path, check=True)
     run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(tmp_path / "pinning"), str(tmp_path / "begin")]
     files = [part for name in ("a.json", "a.pb.gz", "a.html") for part in ("-o", tmp_path / name)]
-    with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as running:
-        try:
-            assert running.stdout and running.stdout.readline() == "ready\n"
-            wanted = ("--seconds", "5", "--interval", "8K", "--kind", "pinned")
-            command = [sys.executable, "-m", "hakmem_lab", "profile", str(running.pid), *wanted, *map(str, files)]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as profiled:
-                assert profiled.stderr and "is profiled for 5 seconds" in profiled.stderr.readline()
-                (tmp_path / "begin").touch()
-                said, complaints = profiled.communicate(timeout=120)
-        finally:
-            running.kill()
+    with killed_after(run, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout and running.stdout.readline() == "ready\n"
+        wanted = ("--seconds", "5", "--interval", "8K", "--kind", "pinned")
+        command = [sys.executable, "-m", "hakmem_lab", "profile", str(running.pid), *wanted, *map(str, files)]
+        with killed_after(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as profiled:
+            assert profiled.stderr and "is profiled for 5 seconds" in profiled.stderr.readline()
+            (tmp_path / "begin").touch()
+            said, complaints = profiled.communicate(timeout=120)
     assert profiled.returncode == 0, complaints
     assert "free but resident" in said
     document = json.loads((tmp_path / "a.json").read_text())

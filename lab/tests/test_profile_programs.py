@@ -20,7 +20,7 @@ import pytest
 
 from hakmem_lab.target import libhakmem
 from hakmem_lab.terminal.errors import LabError
-from tests.conftest import Hakmem
+from tests.conftest import Hakmem, killed_after
 
 pytest.importorskip("google.protobuf")
 
@@ -230,24 +230,21 @@ def redis(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
         port = free.getsockname()[1]
     settings = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(tmp_path)]
     command = [sys.executable, "-m", "hakmem_lab", "run", "--", server, *settings]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as running:
-        try:
-            for _ in range(200):
-                try:
-                    ask(port, "PING")
-                    break
-                except OSError:
-                    time.sleep(0.1)
-            yield running, port
-        finally:
-            running.kill()
+    with killed_after(command, stdout=subprocess.DEVNULL) as running:
+        for _ in range(200):
+            try:
+                ask(port, "PING")
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield running, port
 
 
 def test_redis_under_load_by_its_number(redis: tuple[subprocess.Popen[bytes], int], tmp_path: Path) -> None:
     running, port = redis
     started = re.search(r"run_id:(\w+)", ask(port, "INFO server"))
     work = [sys.executable, "-m", "hakmem_lab", "profile", str(running.pid), "--seconds", "4", "--interval", "64K"]
-    with subprocess.Popen([*work, "-o", str(tmp_path / "redis.json")], stdout=subprocess.PIPE, text=True) as profiled:
+    with killed_after([*work, "-o", str(tmp_path / "redis.json")], stdout=subprocess.PIPE, text=True) as profiled:
         round_number = 0
         while profiled.poll() is None:
             round_number += 1
@@ -286,7 +283,7 @@ def test_the_story_of_sessions(redis: tuple[subprocess.Popen[bytes], int], tmp_p
         output = tmp_path / f"{name}.json"
         work = [sys.executable, "-m", "hakmem_lab", "profile", str(running.pid), "--seconds", "4", "--interval", "16K"]
         before = memory_of(port)
-        with subprocess.Popen([*work, "-o", str(output)], stderr=subprocess.PIPE, text=True) as profile:
+        with killed_after([*work, "-o", str(output)], stderr=subprocess.PIPE, text=True) as profile:
             assert profile.stderr and "is profiled for" in profile.stderr.readline()
             fill(port, name)
             grown[name] = memory_of(port) - before

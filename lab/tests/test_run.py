@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hakmem_lab.target import libhakmem
+from tests.conftest import killed_after
 from tests.inside import LIBRARY, NOBODY, clean_environment, compile_c, hakmem
 
 HELLO = '#include <stdio.h>\nint main(void) { puts("hello"); return 3; }\n'
@@ -33,7 +34,7 @@ def test_exit_status_passes_through(status: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV, signal.SIGUSR1])
 def test_signals_pass_through(number: signal.Signals) -> None:
     script = "import sys; print('ready', flush=True); sys.stdin.read()"
-    with subprocess.Popen(
+    with killed_after(
         [*COMMAND, "--", sys.executable, "-c", script],
         env=clean_environment(),
         stdin=subprocess.PIPE,
@@ -46,7 +47,7 @@ def test_signals_pass_through(number: signal.Signals) -> None:
 
 
 def test_the_program_takes_the_process_and_its_streams() -> None:
-    with subprocess.Popen(
+    with killed_after(
         [*COMMAND, "--", "sh", "-c", "echo $$; cat; echo err >&2"],
         env=clean_environment(),
         stdin=subprocess.PIPE,
@@ -97,7 +98,7 @@ def test_signals_reach_a_program_whose_statistics_are_printed() -> None:
     """Python ignores some signals; the program begins with those that the shell had."""
     script = "import signal, sys; signal.signal(10, lambda *_: sys.exit(7)); print('ready', flush=True); signal.pause()"
     command = [*COMMAND, "--stats", "text", "--", sys.executable, "-c", script]
-    with subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE, text=True) as child:
+    with killed_after(command, env=clean_environment(), stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout and child.stdout.readline() == "ready\n"
         child.send_signal(signal.SIGUSR1)
         assert child.wait(60) == 7

@@ -20,7 +20,7 @@ import pytest
 from hakmem_lab.inspect import metrics_server, openmetrics
 from hakmem_lab.inspect.snapshots import Snapshot
 from hakmem_lab.terminal.errors import LabError
-from tests.conftest import Hakmem
+from tests.conftest import Hakmem, killed_after
 from tests.inside import LIBRARY
 from tests.pages import figures
 
@@ -35,20 +35,16 @@ def promtool() -> str:
 def served(environment: dict[str, str] | None = None) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A process on HAKMEM and the address of its figures."""
     preloaded = {**os.environ, "LD_PRELOAD": str(LIBRARY), **(environment or {})}
-    with subprocess.Popen(["sleep", "100"], env=preloaded) as child:
+    with killed_after(["sleep", "100"], env=preloaded) as child:
         command = [sys.executable, "-m", "hakmem_lab", "serve", str(child.pid), "--listen", "0"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
-            try:
-                assert server.stdout and server.stderr
-                line = server.stdout.readline()
-                assert line.startswith("serving process"), server.stderr.read()
-                yield child, line.split()[-1]
-                child.kill()
-                assert server.wait(20) == 0
-                assert "has ended" in server.stderr.read()
-            finally:
-                server.kill()
-                child.kill()
+        with killed_after(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+            assert server.stdout and server.stderr
+            line = server.stdout.readline()
+            assert line.startswith("serving process"), server.stderr.read()
+            yield child, line.split()[-1]
+            child.kill()
+            assert server.wait(20) == 0
+            assert "has ended" in server.stderr.read()
 
 
 def fetched(url: str, accept: str = "") -> tuple[str, str]:
@@ -123,11 +119,8 @@ def test_no_addresses(text: str) -> None:
 def test_refusals(hakmem: Hakmem) -> None:
     assert "no process given" in hakmem("serve", status=1).stderr
     assert "there is no process" in hakmem("serve", "999999999", status=1).stderr
-    with subprocess.Popen(["sleep", "100"]) as child:
-        try:
-            said = hakmem("serve", str(child.pid), status=1).stderr
-        finally:
-            child.kill()
+    with killed_after(["sleep", "100"]) as child:
+        said = hakmem("serve", str(child.pid), status=1).stderr
     assert "HAKMEM" in said and "Traceback" not in said
 
 

@@ -17,6 +17,7 @@ import typer
 
 from hakmem_lab import cli
 from hakmem_lab.terminal import extras
+from tests.conftest import killed_after
 from tests.inside import LIBRARY, TREE
 
 if sys.version_info >= (3, 11):
@@ -110,14 +111,11 @@ def test_they_do_their_work_without_the_extras(tmp_path: Path) -> None:
     assert started(tmp_path, "stats", str(statistics), missing=without)[0] == 0
     status, _, said = started(tmp_path, "doctor", missing=without)
     assert status == 0 and "ok" in said
-    with subprocess.Popen(["sleep", "60"], env={**os.environ, "LD_PRELOAD": str(LIBRARY)}) as child:
-        try:
-            status, modules, said = started(
-                tmp_path, "watch", str(child.pid), "--once", "--interval", "0.1", missing=without
-            )
-            assert status == 0 and "Resident memory" in said and not set(modules).intersection(without)
-        finally:
-            child.kill()
+    with killed_after(["sleep", "60"], env={**os.environ, "LD_PRELOAD": str(LIBRARY)}) as child:
+        status, modules, said = started(
+            tmp_path, "watch", str(child.pid), "--once", "--interval", "0.1", missing=without
+        )
+        assert status == 0 and "Resident memory" in said and not set(modules).intersection(without)
 
 
 LARGER = ["--metric", "ops=([0-9]+)", "--", "sh", "-c", "echo ops=${HAKMEM_REFILL_COUNT:-1}"]  # B is better, always

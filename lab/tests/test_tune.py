@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import typer
 
-from hakmem_lab.commands import tune
+from hakmem_lab.commands import options, tune
 from hakmem_lab.experiment import interleaved, search, search_space
 from hakmem_lab.inspect import doctor_checks
 from hakmem_lab.measure import one_run, results
@@ -26,7 +26,7 @@ from hakmem_lab.measure.results import Trial
 from hakmem_lab.target import libhakmem
 from hakmem_lab.target.libhakmem import IN_BYTES, Option
 from hakmem_lab.terminal.errors import LabError
-from tests.conftest import Hakmem, make_experiment
+from tests.conftest import Hakmem, killed_after, make_experiment
 from tests.inside import LIBRARY, compile_c
 
 # Allocates and frees COUNT blocks of SIZE in turns, and prints the misses of the class's cache.
@@ -120,7 +120,7 @@ def test_interrupted_search_goes_on(hakmem_library: Path, hakmem: Hakmem, tmp_pa
     arguments += ["--trial-rounds", "2"]
     command = [sys.executable, "-m", "hakmem_lab", "tune", *arguments, "--out", "r.jsonl", "--", "sh", "-c", program]
     study = tmp_path / "r.study"
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with killed_after(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         while study.exists() is False or study.read_text().count('"gains"') < 4:
             assert running.poll() is None
             time.sleep(0.02)
@@ -286,13 +286,13 @@ def test_the_search_goes_on_where_the_sampler_repeats_itself(
     ("text", "expected"), [("90s", 90), ("15m", 900), ("2h", 7200), ("45", 45), (" 1.5m ", 90), ("1s", 1), ("0.5", 0.5)]
 )
 def test_budgets(text: str, expected: float) -> None:
-    assert tune.seconds(text) == expected
+    assert options.seconds(text, "--budget") == expected
 
 
 @pytest.mark.parametrize("text", ["", "0", "0.0s", "-1s", "1d", "m", "1 s x"])
 def test_budgets_that_are_no_time(text: str) -> None:
     with pytest.raises(LabError) as caught:
-        tune.seconds(text)
+        options.seconds(text, "--budget")
     assert caught.value.message == f"--budget {text}: not a time above 0"
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("scipy")
 
+from hakmem_lab.children import shutdown
 from hakmem_lab.experiment import interleaved
 from hakmem_lab.measure import one_run, results
 from hakmem_lab.measure.one_run import Metric
@@ -69,10 +71,20 @@ def test_instructions_of_two_programs_are_exact(two: tuple[Path, Path], tmp_path
 def test_memory_over_time(two: tuple[Path, Path]) -> None:
     metric = Metric.parse("gib_seconds")
     command = [str(two[0]), "128", "800", "0"]
-    found = metric.of(one_run.run(command, clean_environment(), over_time=True))
+    found = metric.of(one_run.run(command, clean_environment(), beside=one_run.MemoryOverTime))
     assert 0.8 * 128 / 1024 <= found <= 128 / 1024 * 10  # the machine may be busy, and let it hold them for longer
     with pytest.raises(LabError, match="not of a server"):
         metric.of(one_run.run(["/bin/true"], clean_environment()))
+
+
+def test_memory_over_time_is_a_sum_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([0.0, 2.0, 5.0])
+    monkeypatch.setattr(one_run, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    monkeypatch.setattr(shutdown, "descendants", lambda leader: [leader])
+    monkeypatch.setattr(Path, "read_text", lambda _: "9 1000 0")
+    watcher = one_run.MemoryOverTime(7)
+    watcher._look(), watcher._look()
+    assert watcher.gib_seconds == pytest.approx(5 * 1000 * one_run.PAGE / (1 << 30))
 
 
 def test_a_program_of_its_own(two: tuple[Path, Path]) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from hakmem_lab.inspect.sampler import Sampler, line_of
 from hakmem_lab.terminal.errors import LabError
+from tests.conftest import killed_after
 from tests.inside import LIBRARY, clean_environment, hakmem, running
 
 
@@ -60,7 +61,7 @@ def test_lines_for_scripts(program: Path) -> None:
 def test_the_process_ends_meanwhile(program: Path) -> None:
     with (
         running(program) as process,
-        subprocess.Popen(
+        killed_after(
             [sys.executable, "-m", "hakmem_lab", "watch", str(process.pid), "--json", "--interval", "0.05"],
             env=clean_environment(HAKMEM_LIBRARY=str(LIBRARY)),
             stdout=subprocess.PIPE,
@@ -78,7 +79,7 @@ def test_the_process_ends_meanwhile(program: Path) -> None:
 def test_control_c_ends_the_view(program: Path) -> None:
     with (
         running(program) as process,
-        subprocess.Popen(
+        killed_after(
             [sys.executable, "-m", "hakmem_lab", "watch", str(process.pid), "--json", "--interval", "0.05"],
             env=clean_environment(HAKMEM_LIBRARY=str(LIBRARY)),
             stdout=subprocess.PIPE,
@@ -105,7 +106,7 @@ def test_the_program_is_not_stopped(program: Path) -> None:
 
 
 def test_another_program_takes_its_place() -> None:
-    with subprocess.Popen(
+    with killed_after(
         ["sh", "-c", "echo ready; read line; exec env -u LD_PRELOAD cat"],
         env=clean_environment(LD_PRELOAD=str(LIBRARY)),
         stdin=subprocess.PIPE,
@@ -119,7 +120,6 @@ def test_another_program_takes_its_place() -> None:
         assert child.stdout.readline() == "word\n"
         with pytest.raises(LabError):
             watch.step()
-        child.stdin.close()
 
 
 def test_lines_over_time() -> None:
@@ -145,7 +145,7 @@ input()
 def test_a_process_with_busy_threads() -> None:
     """Figures that change while they are read stay consistent: counters only grow, the ledger is close to the
     kernel's."""
-    with subprocess.Popen(
+    with killed_after(
         [sys.executable, "-c", BUSY],
         env=clean_environment(LD_PRELOAD=str(LIBRARY), PYTHONMALLOC="malloc"),
         stdin=subprocess.PIPE,
@@ -162,4 +162,3 @@ def test_a_process_with_busy_threads() -> None:
             ledger = watch.now.snapshot.group("ledger")
             assert abs(ledger["sum"] - ledger["rss"]) <= ledger["rss"] * 0.2
         assert watch.now.snapshot.group("remote")["heaps"] >= 3
-        child.kill()

@@ -25,6 +25,7 @@ from rich.console import Console
 from hakmem_lab.inspect import snapshot_tables, watch_screen
 from hakmem_lab.inspect.sampler import Sampler
 from hakmem_lab.inspect.snapshot_tables import CLASS_RATES
+from tests.conftest import killed_after
 from tests.inside import Running, running
 
 ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9]|[=>78])")
@@ -133,7 +134,7 @@ def watched(process: Running, columns: int, lines: int) -> Iterator[Terminal]:
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
     command = ["setsid", "-c", sys.executable, "-m", "hakmem_lab", "watch", str(process.pid), "--interval", "0.2"]
-    with subprocess.Popen(
+    with killed_after(
         command,
         stdin=slave,
         stdout=slave,
@@ -144,8 +145,6 @@ def watched(process: Running, columns: int, lines: int) -> Iterator[Terminal]:
         try:
             yield Terminal(master, child)
         finally:
-            child.kill()
-            child.wait()
             os.close(master)
 
 
@@ -185,13 +184,10 @@ def test_a_terminal_that_changes_its_size_and_a_process_that_ends(program: Path)
 def test_threads_by_their_share() -> None:
     code = "import threading,sys\nthreading.Thread(target=sys.stdin.read).start()\nprint(1,flush=True)\nwhile 1: pass"
     command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        try:
-            assert child.stdout and child.stdout.readline()
-            threads = watch_screen.Threads(child.pid)
-            time.sleep(0.6)
-            found = threads.step()
-        finally:
-            child.kill()
+    with killed_after(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout and child.stdout.readline()
+        threads = watch_screen.Threads(child.pid)
+        time.sleep(0.6)
+        found = threads.step()
     assert threads.count == len(found) == 2
     assert found[0][2] > 0.02 > found[1][2] and found[0][0] == child.pid

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hakmem_lab.inspect import why
+from hakmem_lab.inspect.live import Live
 from tests.inside import compile_c, hakmem, running
 
 SOURCE = r"""
@@ -48,7 +49,7 @@ int main(int argc, char **argv)
 {
     const char *what = argv[argc - 1];
     setvbuf(stdout, NULL, _IONBF, 0);
-    for (int i = 0; i < 8000; i++)
+    for (int i = 0, n = strcmp(what, "live") ? 8000 : 32000; i < n; i++)
         list = add(list);
     if (strcmp(what, "fragmentation") == 0) {
         for (int i = 0; i < 40000; i++)
@@ -114,6 +115,22 @@ def test_a_leak_that_has_ended_is_seen_by_its_blocks() -> None:
     course = why.Course([0.0, 1.0], [ledger, ledger], [still, still])
     assert why.judge(course, (30_000, 30 << 20), 1).word == "leak"
     assert why.judge(course, (3, 3000), 1).word == "live"
+
+
+def test_code_and_stacks_of_a_small_process_are_no_reason() -> None:
+    still = {1024: 7 << 20}
+    for elsewhere, word in ((3 << 20, "live"), (5 << 20, "elsewhere")):
+        ledger = {"rss": (7 << 20) + elsewhere, "live": 7 << 20, "not_ours": elsewhere}
+        assert why.judge(why.Course([0.0, 1.0], [ledger] * 2, [still] * 2), (0, 0), 1).word == word
+
+
+def test_an_interrupt_before_the_first_look_says_nothing(monkeypatch: pytest.MonkeyPatch, program: Path) -> None:
+    def interrupted(_: Live) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Live, "snapshot", interrupted)
+    with running(program, "live") as child, pytest.raises(KeyboardInterrupt):
+        why.look(Live(child.pid), 1.0)
 
 
 def test_words(program: Path) -> None:

@@ -1,12 +1,15 @@
-"""`hakmem worth`: the slope finds the calls for which a program waits, the bound holds for a program whose allocator's
-share is known, and a busy machine leaves it open rather than wrong."""
+"""`hakmem worth`: the slope finds the calls for which a program waits, by counted delays; the bound follows from it and
+from the time in calls, and noise leaves it open rather than wrong."""
 
 from __future__ import annotations
 
+import ctypes
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,16 +21,15 @@ from hakmem_lab.measure import one_run
 from tests import planted
 from tests.inside import LIBRARY, clean_environment, compile_c, hakmem, running
 
-# ARGUMENTS: calls, turns of work beside each; WHAT: "calls" allocates, "beside" lets another thread make the calls
-# while this one sleeps for longer.
+# ARGUMENTS: calls; WHAT: "calls" makes them, "beside" has another thread make them, "fork" leaves a child with none.
 SOURCE = r"""
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-static long count, work;
+static long count;
 
 static void *call(void *unused)
 {
@@ -40,30 +42,53 @@ static void *call(void *unused)
 
 int main(int argc, char **argv)
 {
-    const char *what = argv[3];
-    volatile double x = 1;
     pthread_t id;
-    count = atol(argv[1]), work = atol(argv[2]);
-    if (strcmp(what, "beside") == 0)
-        pthread_create(&id, NULL, call, NULL);
-    for (long i = 0; i < count; i++) {
-        if (strcmp(what, "calls") == 0) {
-            void *volatile p = malloc(16 + (size_t)i % 200);
-            free(p);
-        }
-        for (long k = 0; k < work; k++)
-            x = x * 1.0001;
-    }
-    if (strcmp(what, "beside") == 0)
-        usleep(1500000), pthread_join(id, NULL);
-    return argc != 4;
+    count = atol(argv[1]);
+    if (strcmp(argv[2], "beside") == 0)
+        pthread_create(&id, NULL, call, NULL), pthread_join(id, NULL);
+    else
+        call(NULL);
+    if (strcmp(argv[2], "fork") == 0 && fork() == 0)
+        exit(0);
+    return wait(NULL) < 0 && argc != 3;
 }
 """
+
+# Preloaded before the library that delays calls: notes the first thread's turns instead of taking any.
+COUNTED = r"""
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static uint64_t turns;
+static __thread int is_first __attribute__((tls_model("initial-exec")));   /* 0: not known yet */
+
+void worth_idle(uint64_t count)
+{
+    if (is_first == 0)
+        is_first = syscall(SYS_gettid) == getpid() ? 1 : -1;
+    turns += is_first > 0 ? count : 0;
+}
+
+__attribute__((destructor)) static void stop(void)
+{
+    dprintf(open(getenv("TURNS_FILE"), O_WRONLY | O_CREAT | O_APPEND, 0666), "%llu\n", (unsigned long long)turns);
+}
+"""
+TURNS_PER_NS, FAULTS = 10, 1000
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_c(tmp_path_factory.mktemp("worth"), SOURCE, "-O2")
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(tmp_path_factory.mktemp("counted"), COUNTED, "-O2", "-shared", "-fPIC", name="counted.so")
 
 
 def made(slopes: list[float], inside: float = 0.1, faults: float = 0.0) -> Worth:
@@ -88,32 +113,64 @@ def test_memory_bound() -> None:
     assert Memory(resident=100, live=60, rounding=6, elsewhere=10).most_saved == 36
 
 
-def measured(program: Path, monkeypatch: pytest.MonkeyPatch, *arguments: object, rounds: int = 3) -> Worth:
-    monkeypatch.setattr(worth, "DELAYS", (0, 200, 400, 800))  # beside which this machine's load is small
+@pytest.fixture
+def counts(counted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Delays are counted, and a run takes 1 s and what its first thread has waited; the lines of WORTH_FILE so far."""
+    run, build, lines = one_run.run, worth.build, list[list[int]]()
+    turns = tmp_path / "turns"
+
+    def instead(command: Sequence[str], environment: Mapping[str, str], **how: Any) -> one_run.Outcome:
+        if "WORTH_FILE" not in environment:
+            return run(command, environment, **how)
+        turns.unlink(missing_ok=True)
+        more = {"LD_PRELOAD": f"{counted} {environment['LD_PRELOAD']}", "TURNS_FILE": str(turns)}
+        outcome = run(command, {**environment, **more}, **how)
+        written = Path(environment["WORTH_FILE"]).read_text().splitlines()
+        lines.extend([int(word) for word in line.split()] for line in written)
+        waited = sum(map(int, turns.read_text().split())) / TURNS_PER_NS * 1e-9
+        return replace(outcome, wall_s=1 + waited, minor_faults=FAULTS)
+
+    monkeypatch.setattr(one_run, "run", instead)
+    monkeypatch.setattr(worth, "build", lambda folder: (build(folder)[0], TURNS_PER_NS))
+    return lines
+
+
+def measured(*command: object) -> Worth:
     environment = clean_environment(LD_PRELOAD=str(LIBRARY))
-    return worth.measure([str(program), *map(str, arguments)], environment, rounds, 1)
+    return worth.measure([str(each) for each in command], environment, 2, 1)
 
 
-def test_counts_calls_and_finds_those_it_waits_for(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = one_run.run
-
-    def undisturbed(command: Sequence[str], environment: Mapping[str, str]) -> one_run.Outcome:
-        """One thread that never waits takes as long on an idle machine as its processor time is on a busy one."""
-        outcome = run(command, environment)
-        return replace(outcome, wall_s=outcome.cpu_s)
-
-    monkeypatch.setattr(one_run, "run", undisturbed)
-    found = measured(program, monkeypatch, 200_000, 10, "calls")
-    assert all(400_000 <= each.calls < 401_000 for each in found.rounds)
-    assert found.felt()[0] > 0.7 and found.felt()[2] > 0.9
-    assert all(each.inside_s > 0 and each.faults_s > 0 for each in found.rounds)
-    assert min(each.inside_s for each in found.rounds) < 1  # a round in which a timed call lost the processor has more
+def test_counts_calls_and_finds_those_it_waits_for(program: Path, counts: list[list[int]]) -> None:
+    found = measured(program, 200_000, "calls")
+    assert len(counts) == 8 and all(timed == calls // 61 for calls, _, timed, _ in counts)
+    assert all(ns > 0 and fault > 0 for _, ns, _, fault in counts)
+    times = [(ns * calls / timed * 1e-9, FAULTS * fault * 1e-9) for calls, ns, timed, fault in counts]
+    for each in found.rounds:
+        assert 400_000 <= each.calls < 400_100
+        assert each.slope == pytest.approx(400_000, rel=1e-9)  # those before its constructor are not delayed
+        assert any((each.inside_s, each.faults_s) == pytest.approx(one) for one in times)
+    assert found.felt() == pytest.approx((1, 1, 1), abs=1e-4)
 
 
-def test_calls_of_another_thread_are_not_waited_for(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = measured(program, monkeypatch, 100_000, 0, "beside")
-    # The interval's end: a busy machine may leave it open, but does not show that they are waited for.
-    assert found.felt()[1] < 0.5 and found.rounds[0].calls >= 200_000
+def test_calls_of_another_thread_are_not_waited_for(program: Path, counts: list[list[int]]) -> None:
+    found = measured(program, 100_000, "beside")
+    assert all(each.calls >= 200_000 and each.slope < 100 for each in found.rounds)
+    assert found.felt()[2] < 0.001
+
+
+def test_a_fork_repeats_no_calls(program: Path, counts: list[list[int]]) -> None:
+    found = measured(program, 100_000, "fork")
+    assert all(200_000 <= each.calls < 200_100 for each in found.rounds) and len(counts) == 16
+
+
+def test_a_delay_takes_its_time(tmp_path: Path) -> None:
+    path, per_ns = worth.build(tmp_path)
+    idle, took = ctypes.CDLL(str(path)).worth_idle, []
+    for _ in range(5):
+        began = time.thread_time()
+        idle(ctypes.c_uint64(round(20e6 * per_ns)))
+        took.append(time.thread_time() - began)
+    assert min(took) == pytest.approx(0.02, rel=0.3)
 
 
 def test_memory_that_any_allocator_could_save(tmp_path: Path) -> None:
@@ -126,7 +183,7 @@ def test_memory_that_any_allocator_could_save(tmp_path: Path) -> None:
 
 def test_the_command(program: Path, tmp_path: Path) -> None:
     page = tmp_path / "worth.html"
-    done = hakmem("worth", "--runs", "2", "--json", "--page", page, "--", program, "20000", "100", "calls")
+    done = hakmem("worth", "--runs", "2", "--json", "--page", page, "--", program, "20000", "calls")
     found = json.loads(done.stdout)
     assert 0 <= found["time"]["low"] <= found["time"]["gain"] <= found["time"]["high"]
     assert "AT MOST" in page.read_text() and len(found["time"]["rounds"]) == 2

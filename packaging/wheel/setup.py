@@ -74,19 +74,23 @@ def build_libraries(target, scratch, version):
     link("libhakmem-region", "region.map", compiled("src/unity_region.c", "region"), str(target / "libhakmem.so"))
 
 
-def build_starter(target, version):
-    """Compiles the starter (cmake/HakmemStarter.cmake): without a C library where it needs none."""
+def build_starter(target, scratch, version):
+    """Compiles the starter (cmake/HakmemStarter.cmake), and links it without a C library where it needs none: only then, since
+    zig's compiler has no headers of a C library that it does not link."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    bare = sysconfig.get_platform().endswith(("x86_64", "aarch64", "riscv64"))
     flags = ["-Os", "-std=gnu17", "-D_GNU_SOURCE", "-DNDEBUG", f'-DHAK_VERSION_STRING="{version}"', '-DHAK_MULTIARCH=""',
-             "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections", f"-ffile-prefix-map={SOURCE}=."]
-    if bare:
+             "-ffunction-sections", "-fdata-sections", f"-ffile-prefix-map={SOURCE}=.", f"-I{SOURCE / 'src'}", f"-I{SOURCE / 'include'}"]
+    link = ["-Wl,--gc-sections", "-s"]
+    if sysconfig.get_platform().endswith(("x86_64", "aarch64", "riscv64")):
         flags += ["-DHAK_FREESTANDING=1", "-ffreestanding", "-fno-pie", "-fno-stack-protector", "-U_FORTIFY_SOURCE",
-                  "-fno-asynchronous-unwind-tables", "-static", "-nostdlib", "-no-pie", "-Wl,--build-id=none,-z,noexecstack"]
+                  "-fno-asynchronous-unwind-tables"]
         flags += [flag for flag in ("-fcf-protection=none",) if compiles(compiler, flag)]
-    sources = [*sorted((SOURCE / "starter").glob("*.c")), SOURCE / "src" / "diag" / "format.c"]
-    subprocess.run([*compiler, *flags, f"-I{SOURCE / 'src'}", f"-I{SOURCE / 'include'}", *map(str, sources), "-s", "-o", str(target)],
-                   check=True)
+        link += ["-static", "-nostdlib", "-no-pie", "-Wl,--build-id=none,-z,noexecstack"]
+    objects = []
+    for source in [*sorted((SOURCE / "starter").glob("*.c")), SOURCE / "src" / "diag" / "format.c"]:
+        objects.append(str(scratch / f"starter_{source.stem}.o"))
+        subprocess.run([*compiler, *flags, "-c", str(source), "-o", objects[-1]], check=True)
+    subprocess.run([*compiler, *link, *objects, "-o", str(target)], check=True)
 
 
 class BuildLibrary(build_py):
@@ -95,9 +99,9 @@ class BuildLibrary(build_py):
     def run(self):
         super().run()
         if not self.editable_mode:
-            build_libraries(Path(self.build_lib) / "hakmem", Path(self.build_lib).parent / "hakmem-objects",
-                            self.distribution.get_version())
-            build_starter(Path(self.build_lib) / "hakmem" / "starter", self.distribution.get_version())
+            place, objects = Path(self.build_lib) / "hakmem", Path(self.build_lib).parent / "hakmem-objects"
+            build_libraries(place, objects, self.distribution.get_version())
+            build_starter(place / "starter", objects, self.distribution.get_version())
 
 
 class ForAnyPython(bdist_wheel):

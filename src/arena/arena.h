@@ -2,7 +2,7 @@
  * that must not wait. The arena is one numeric window of addresses from which all memory comes, in SuperSlabs of 2 MiB, with metadata
  * windows beside it. It is the only caller of the operating system's memory functions. Each file uses only those to its left:
  *
- *   owner < limit < arena < meta < window < hugepages < returned < mapping < retained < recycled < runs
+ *   owner < limit < arena < meta < window < returned < mapping < retained < recycled < runs
  *
  * Nothing is reserved: memory is mapped upwards from the window's random base in growing steps, so the virtual size of the process is
  * the heap's. A foreign mapping on the way is a hole, and the arena steps over it.
@@ -30,7 +30,7 @@ struct hak_super {
     _Atomic uint64_t freed_ms; /* when it was emptied or got its tail; in slabs: when a slab was last given back */
     union {
         uint32_t newer; /* its neighbours in the list of emptied ones, plus one; 0: none (retained.c) */
-        uint32_t tail; /* of a huge block: bytes behind its end that stay mapped (retained.h) */
+        uint32_t tail; /* of a huge block: bytes behind its end that stay mapped (retained.c) */
     };
     union {
         uint32_t older;
@@ -42,8 +42,8 @@ struct hak_super {
         _Atomic size_t returned; /* of a free SuperSlab: bytes of its old data that went back to the system (returned.h) */
     };
     _Atomic uint32_t kind; /* enum hak_super_kind */
-    _Atomic uint8_t collapsed; /* its pages were made one huge page, and none has been purged since (hugepages.h) */
-    uint8_t no_huge; /* its memory is marked against huge pages; its neighbours' may not be (hugepages.h) */
+    _Atomic uint8_t collapsed; /* its pages were made one huge page, and none has been purged since (mapping.h) */
+    uint8_t no_huge; /* its memory is marked against huge pages; its neighbours' may not be (mapping.h) */
     uint16_t moved; /* pieces that came by mremap: the SuperSlab is unmapped rather than purged, so that mappings merge */
     _Atomic uint32_t full_ms; /* in slabs: since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
     union {

@@ -32,7 +32,7 @@ static struct {
     _Atomic size_t beyond; /* 0: no watch */
     void (*_Atomic function)(size_t mapped);
 } watchers[HAK_WATCHERS];
-_Atomic size_t hak__limit_group_room;
+static _Atomic size_t group_room;
 static _Atomic bool limit_followed, grouped, near_now;
 static _Atomic uint64_t pressed_used, pressed_limit; /* of the callback; 0: those of the soft limit */
 static _Atomic bool system_asked;
@@ -53,24 +53,22 @@ size_t hak__limit_mappings(void)
     return allowed != 0 ? allowed : MAPPINGS_USUAL;
 }
 
-bool hak__limit_addresses(void) { return hak_load(&addresses_limited, HAK_RELAXED); }
-
 bool hak__limit_allows(size_t mapped, size_t more)
 {
     size_t limit = hak__option(HAK_OPTION_limit);
     return limit == 0 || (more <= limit && mapped <= limit - more);
 }
 
-bool hak__limit_exists(void)
+static bool limit_exists(void)
 {
     return hak__option(HAK_OPTION_limit) != 0 || hak__option(HAK_OPTION_soft_limit) != 0 || hak__option(HAK_OPTION_unmap) != 0;
 }
 
-bool hak__limit_unmaps(void) { return hak__limit_exists() || hak_load(&address_room, HAK_RELAXED) != SIZE_MAX; }
+bool hak__limit_unmaps(void) { return limit_exists() || hak_load(&address_room, HAK_RELAXED) != SIZE_MAX; }
 
 bool hak__limit_is_near(void)
 {
-    return hak__limit_exists() || hak_load(&near_now, HAK_RELAXED)
+    return limit_exists() || hak_load(&near_now, HAK_RELAXED)
         || hak_load(&noted_bytes, HAK_RELAXED) > hak_load(&address_room, HAK_RELAXED) / 2;
 }
 
@@ -104,7 +102,7 @@ bool hak__limit_is_crowded(size_t mappings)
     size_t most = hak__limit_mappings();
     if (mappings <= most / 4)
         return false;
-    bool addresses_count = hak__ahead_counts() || hak__limit_exists() || hak__limit_addresses();
+    bool addresses_count = hak__ahead_counts() || limit_exists() || hak_load(&addresses_limited, HAK_RELAXED);
     return !addresses_count || mappings > most / 4 * 3;
 }
 
@@ -157,10 +155,12 @@ void hak__limit_follow(uint64_t allowed, size_t room, bool near)
         return;
     hak_store(&limit_followed, true, HAK_RELAXED);
     hak_store(&near_now, near, HAK_RELAXED);
-    hak_store(&hak__limit_group_room, room, HAK_RELAXED);
+    hak_store(&group_room, room, HAK_RELAXED);
     hak__option_suggest(HAK_OPTION_dirty_limit, hak_min(part / DIRTY_PART, hak__option_rows[HAK_OPTION_dirty_limit].value));
     hak__option_suggest(HAK_OPTION_process_budget, bound ? hak_max(part / CACHED_PART, 1) : 0);
 }
+
+size_t hak__limit_room(void) { return hak_load(&group_room, HAK_RELAXED); }
 
 void hak__limit_press(uint64_t used, uint64_t limit)
 {

@@ -20,22 +20,17 @@ typedef void hak_pressure_function(size_t mapped, size_t limit, void *argument);
 /* May `more` bytes be mapped besides the `mapped` ones? */
 hak_noinline bool hak__limit_allows(size_t mapped, size_t more);
 
-/* Whether mapped bytes count, because there is a limit or under HAKMEM_UNMAP. Free memory is then unmapped rather than purged, so
- * that the compared figure falls. */
-hak_noinline bool hak__limit_exists(void);
-
-/* Whether addresses are limited: hak__limit_exists(), or the system limits them or has refused some. Free memory is then unmapped, so
- * that anything else in the process can have the addresses. The second: whether there is a limit or half of the allowed bytes
- * are mapped; little is kept then. */
+/* Whether mapped bytes count, because there is a limit or under HAKMEM_UNMAP, or the system limits addresses or has refused some. Free
+ * memory is then unmapped rather than purged, so that the compared figure falls, and anything else in the process can have the
+ * addresses. The second: whether there is a limit or half of the allowed bytes are mapped; little is kept then. */
 hak_noinline bool hak__limit_unmaps(void);
 hak_noinline bool hak__limit_is_near(void);
 
 /* The system has refused a mapping, while `mapped` bytes were mapped. */
 hak_cold void hak__limit_refused(size_t mapped);
 
-/* How many mappings the kernel allows this process (vm.max_map_count), and whether it limits or counts its addresses. */
+/* How many mappings the kernel allows this process (vm.max_map_count). */
 hak_noinline size_t hak__limit_mappings(void);
-hak_noinline bool hak__limit_addresses(void);
 
 /* Whether untouched mapped memory counts: under HAKMEM_UNMAP, or once new memory was found resident at once (mlockall). Nothing is
  * mapped ahead of need then. */
@@ -64,8 +59,7 @@ hak_cold void hak__limit_watch(enum hak_watcher watcher, size_t beyond, void (*f
 hak_noinline void hak__limit_follow(uint64_t allowed, size_t room, bool near);
 
 /* How many bytes of blocks, in use or not, may be mapped before the kernel has reason to kill; 0: no limit is known. */
-extern _Atomic size_t hak__limit_group_room;
-hak_inline size_t hak__limit_room(void) { return hak_load(&hak__limit_group_room, HAK_RELAXED); }
+size_t hak__limit_room(void);
 
 /* Memory is short although all that can go back has gone: calls the program's callback at the request's end. */
 hak_cold void hak__limit_press(uint64_t used, uint64_t limit);

@@ -1,5 +1,5 @@
 /* Layout and growth of the metadata windows, for window.c under the arena's lock. The functions for other layers take that lock. */
-#include "arena/meta.h"
+#include "arena/window.h"
 
 #include <errno.h>
 #include <string.h>
@@ -227,7 +227,7 @@ void *hak__meta_alloc(size_t bytes)
 void *hak__heap_address(uint32_t id)
 {
     hak_assert(id < HAK_HEAPS_MAX, "a heap's id fits the owner map");
-    return (void *)(hak__meta_start(HAK_META_HEAPS) + id * HAK_HEAP_STRIDE);
+    return (void *)(windows[HAK_META_HEAPS].start + id * HAK_HEAP_STRIDE);
 }
 
 void *hak__heap_memory(uint32_t id, size_t *bytes)

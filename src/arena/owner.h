@@ -16,8 +16,8 @@
 
 #include "base/assert.h"
 #include "base/atomic.h"
-#include "base/forked.h"
 #include "base/limits.h"
+#include "base/lock.h"
 #include "size/size.h"
 
 struct hak_slab {

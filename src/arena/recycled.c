@@ -1,9 +1,8 @@
-/* See recycled.h. */
-#include "arena/recycled.h"
+/* Freed memory that huge blocks use again. See retained.h. */
+#include "arena/retained.h"
 
 #include "arena/limit.h"
 #include "arena/mapping.h"
-#include "arena/retained.h"
 #include "arena/returned.h"
 #include "diag/options.h"
 

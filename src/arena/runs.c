@@ -4,11 +4,8 @@
 
 #include <errno.h>
 
-#include "arena/hugepages.h"
 #include "arena/limit.h"
 #include "arena/mapping.h"
-#include "arena/meta.h"
-#include "arena/recycled.h"
 #include "arena/retained.h"
 #include "arena/returned.h"
 #include "arena/window.h"

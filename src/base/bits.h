@@ -1,6 +1,7 @@
 /* Bit arithmetic on machine words: counts, runs, rounding. Everything here is pure and inline. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/assert.h"
@@ -37,4 +38,15 @@ hak_inline uint32_t hak_run_starts(uint32_t mask, unsigned length)
         have += step;
     }
     return mask;
+}
+
+/* --- text ------------------------------------------------------------------------------------------------------------- */
+
+/* Text functions in place of the C library's: each symbol imported from there costs every process a little at start
+ * (docs/decisions/0038). */
+static inline bool hak_begins(const char *text, const char *start)
+{
+    while (*start != 0 && *text == *start)
+        text++, start++;
+    return *start == 0;
 }

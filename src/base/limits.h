@@ -45,7 +45,7 @@
 #define HAK_WAITING_LINES 1u
 #define HAK_WAITING_RUNS 2u
 #else
-#define HAK_WAITING_LINES 16u              /* lines of waiting runs (arena/recycled.h) */
+#define HAK_WAITING_LINES 16u              /* lines of waiting runs (arena/retained.h) */
 #define HAK_WAITING_RUNS 7u                /* runs per line */
 #endif
 #if defined(__x86_64__)

@@ -1,6 +1,6 @@
 /* The thread cache: a stack of ready blocks per class, the same for tiny, mid and large classes. This header holds the fast path
- * (pop and push) and declares the rest: refill and overflow (refill.c), drain (cache.c), and whole-heap operations
- * (contents.c).
+ * (pop and push) and declares the rest: refill, overflow and drain (refill.c), whole-heap operations (contents.c), frees of
+ * other heaps' blocks (outbox.c), capacities (tune.c).
  *
  *      bottom[-1]   bottom                 top            end = bottom + capacity
  *        NULL      | oldest ... newest    | (free slots) |
@@ -99,7 +99,7 @@ hak_cold bool hak__cache_sample_due(struct hak_heap *heap, uint32_t class);
 /* Pushes a block on a full bin; makes room by growing it or draining its older half. */
 void hak__cache_overflow(struct hak_heap *heap, uint32_t class, void *block, const char *function);
 
-/* --- out of the bins (cache.c) ------------------------------------------------------------------------------------------ */
+/* --- out of the bins (refill.c) --------------------------------------------------------------------------------------- */
 
 /* Returns blocks of a bin to their heaps, which may be others. */
 void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function);
@@ -110,7 +110,7 @@ void hak__cache_drain(struct hak_heap *heap, uint32_t class, uint32_t count, con
 /* Blocks in the bin, as seen from any thread. */
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
 
-/* --- whole-heap operations (contents.c) --------------------------------------------------------------------------------- */
+/* --- all of it at once (contents.c) ----------------------------------------------------------------------------------- */
 
 /* Empties all bins and the outbox. At a thread's end a few small blocks stay for the next thread. */
 void hak__cache_flush(struct hak_heap *heap);
@@ -130,3 +130,81 @@ bool hak__cache_has_freed(struct hak_heap *mine, uint32_t class, const void *p);
 
 /* The same for a block that may have lost its key; only blocks free in their spans do. */
 bool hak__cache_has_purged(uint32_t class, const void *p);
+
+/* --- the outbox (outbox.c) -------------------------------------------------------------------------------------------- */
+
+/* Frees of other heaps' blocks, gathered by slab until a bucket is full. The owner appends to a bucket on its fast path, without
+ * `lock`. A sweeper that holds `lock` may publish waiting blocks meanwhile:
+ *
+ *   owner, appending                              sweeper
+ *   1. slab and limit allow it                    a. limit := 0
+ *   2. blocks[count] := p                         b. n := count (acquire)
+ *   3. count := count + 1 (release)               c. publish blocks[taken .. n), then taken := n
+ *
+ * The owner alone writes `count`; the slots below it do not change while the owner is outside its slow path. Only the holder of
+ * `lock` writes `taken`. So a block appended meanwhile is published now or in the next round, and none twice. After a., the
+ * owner's next append takes the slow path and restarts the bucket: a slab that has ended and serves another class by then never
+ * meets the old class's limit. An append already past 1. holds a block of the slab, which keeps the slab from ending. */
+/* Adds a block of another heap to its slab's bucket. Returns false and changes nothing if the bucket is full or serves another
+ * slab; then call hak__outbox_add_slow. */
+hak_inline bool hak__outbox_add_at(struct hak_heap *heap, size_t slab, void *p)
+{
+    struct hak_outbox_bucket *bucket = &heap->outbox_buckets[slab % HAK_OUTBOX_BUCKETS];
+    uint32_t count = hak_load(&bucket->count, HAK_RELAXED);
+    if (hak_unlikely(bucket->slab != (uint32_t)slab + 1 || count >= hak_load(&bucket->limit, HAK_RELAXED)))
+        return false;
+    bucket->blocks[count] = p;
+    hak_store(&bucket->count, (uint16_t)(count + 1), HAK_RELEASE);
+    return true;
+}
+hak_inline bool hak__outbox_add(struct hak_heap *heap, void *p) { return hak__outbox_add_at(heap, hak__slab_of(p), p); }
+
+/* The slow half: starts a bucket, publishes, reports misuse. `word` is the slab's owner word. */
+void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const char *function);
+
+/* The same from a thread without a heap: publishes at once. */
+void hak__outbox_bypass(void *p, uint32_t word, const char *function);
+void hak__outbox_flush(struct hak_heap *heap, const char *function);
+
+/* Publishes the waiting blocks; returns their number. Called by a sweeper that holds the heap lock. */
+hak_cold uint32_t hak__outbox_sweep(struct hak_heap *heap);
+
+/* --- capacities (tune.c) ---------------------------------------------------------------------------------------------- */
+
+/* Capacities of the bins, and the byte budgets of thread and process. Called when a heap is opened, parked and unparked, by
+ * refill.c on misses and overflows, and by upkeep/. */
+
+/* The mode that the options ask of a new heap; hak__cache_open gives it its bins, with first capacities from the options. */
+uint32_t hak__cache_mode(void);
+void hak__cache_open(struct hak_heap *heap, uint32_t mode);
+
+/* Gives a class its bin at the first request or free that needs it; in a process with options that look at all bins, a new heap
+ * has them all. Caller holds the heap lock. If the system refuses memory for slots, the class stays closed. */
+hak_at_start void hak__cache_open_class(struct hak_heap *heap, uint32_t class);
+hak_cold void hak__cache_open_classes(struct hak_heap *heap);
+
+/* Lets a class that is refilled absorb blocks of other heaps, if its size allows. */
+void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class);
+
+/* Doubles a class that has both missed and overflowed since it last grew, within its ceiling and the thread's budget; returns
+ * false if it did not. */
+bool hak__cache_grow(struct hak_heap *heap, uint32_t class);
+
+/* From now on the heap's large bins call the profiler. Caller holds the heap lock. */
+hak_cold void hak__cache_profile(struct hak_heap *heap);
+
+/* Closes all bins, so that every call takes the slow path, or opens them again (upkeep/upkeep.h). */
+hak_cold void hak__cache_set_polling(struct hak_heap *heap, bool polling);
+
+/* Halves the contents and the capacity, down to the first one, of each class that has moved no batch since the last call. */
+hak_cold void hak__cache_shrink_idle(struct hak_heap *heap);
+
+/* Takes a heap that is about to be parked out of the process's sum of capacities; adds an unparked one. Caller holds the heap
+ * lock. */
+hak_noinline void hak__cache_park(struct hak_heap *heap);
+hak_noinline void hak__cache_unpark(struct hak_heap *heap);
+size_t hak__cache_process_bytes(void);
+
+/* Charges the process for more cached blocks, or releases unused charge; false: its budget is spent. */
+bool hak__cache_charge_large(struct hak_heap *heap);
+hak_cold void hak__cache_discharge_large(struct hak_heap *heap);

@@ -4,7 +4,6 @@
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "cache/large_cache.h"
-#include "cache/outbox.h"
 #include "harden/quarantine.h"
 
 /* The most that an exiting thread leaves of a class: blocks, and their bytes (docs/decisions/0057). */

@@ -14,11 +14,10 @@
 
 #include <string.h>
 
+#include "arena/returned.h"
 #include "base/assert.h"
 #include "base/bits.h"
-#include "base/retain.h"
 #include "cache/cache.h"
-#include "cache/tune.h"
 #include "diag/options.h"
 #include "os/os.h"
 
@@ -91,7 +90,8 @@ static void give_from(struct hak_heap *heap, uint32_t index, uint32_t at, uint32
     heap->large_cache.oldest[index - HAK_CLASS_FIRST_LARGE] = (uint32_t)*hak__large_time(class, class->bottom);
 }
 
-void hak__large_cache_drain(struct hak_heap *heap, uint32_t index, uint32_t count, const char *function)
+/* Returns to the heap the oldest `count` blocks of the class. */
+static void large_cache_drain(struct hak_heap *heap, uint32_t index, uint32_t count, const char *function)
 {
     count = (uint32_t)hak_min(count, heap->classes[index].hidden.top - heap->classes[index].bottom);
     if (count != 0)
@@ -134,7 +134,7 @@ static uint32_t oldest_class(const struct hak_heap *heap, uint64_t held)
 
 static void give_up_oldest(struct hak_heap *heap)
 {
-    hak__large_cache_drain(heap, oldest_class(heap, held_classes(heap)), 1, "free");
+    large_cache_drain(heap, oldest_class(heap, held_classes(heap)), 1, "free");
 }
 
 /* --- into the bins ---------------------------------------------------------------------------------------------------- */
@@ -191,7 +191,7 @@ static hak_noinline bool find_place(struct hak_heap *heap, uint32_t index, const
     if (class->capacity == 0 || size > limit)
         return false;
     if (class->hidden.top == class->hidden.end)
-        hak__large_cache_drain(heap, index, 1, function);
+        large_cache_drain(heap, index, 1, function);
     while (heap->large_cache.bytes + size > limit)
         give_up_oldest(heap);
     while (heap->large_cache.bytes + size > heap->large_cache.charged && !hak__cache_charge_large(heap)) {
@@ -222,7 +222,7 @@ void hak__large_cache_push(struct hak_heap *heap, uint32_t index, void *block, c
 static void give_up_for(struct hak_heap *heap, uint32_t index, uint64_t held)
 {
     uint64_t larger = held & single_classes & ~0ull << index;
-    hak__large_cache_drain(heap, larger != 0 ? hak_ctz64(larger) : oldest_class(heap, held), 1, "free");
+    large_cache_drain(heap, larger != 0 ? hak_ctz64(larger) : oldest_class(heap, held), 1, "free");
 }
 
 /* Whether a new SuperSlab fits the heap's peak of large blocks. If many of them are absent, cached blocks stay where their pages
@@ -262,7 +262,7 @@ static void give_up_before(struct hak_heap *heap, uint32_t time)
         uint32_t oldest = oldest_class(heap, held);
         if ((int32_t)(heap->large_cache.oldest[oldest - HAK_CLASS_FIRST_LARGE] - time) > 0)
             return;
-        hak__large_cache_drain(heap, oldest, 1, "free");
+        large_cache_drain(heap, oldest, 1, "free");
     }
 }
 
@@ -297,7 +297,7 @@ void hak__large_cache_flush(struct hak_heap *heap)
 {
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     for (uint64_t left = held_classes(heap); left != 0; left &= left - 1)
-        hak__large_cache_drain(heap, hak_ctz64(left), UINT32_MAX, "free");
+        large_cache_drain(heap, hak_ctz64(left), UINT32_MAX, "free");
     hak__cache_discharge_large(heap);
 }
 

@@ -127,8 +127,7 @@ void *hak__large_cache_refill(struct hak_heap *heap, uint32_t class);
 /* Caches the block, or returns it to the heap if it exceeds the limit. */
 void hak__large_cache_push(struct hak_heap *heap, uint32_t class, void *block, const char *function);
 
-/* Return to the heap the oldest `count` blocks of the class; all blocks that were there at the last aging; all. */
-void hak__large_cache_drain(struct hak_heap *heap, uint32_t class, uint32_t count, const char *function);
+/* Return to the heap all blocks that were there at the last aging; all. */
 hak_cold void hak__large_cache_age(struct hak_heap *heap);
 hak_cold void hak__large_cache_flush(struct hak_heap *heap);
 

@@ -1,35 +1,34 @@
 /* The outbox: gathers frees of other heaps' blocks by slab, so that one atomic operation publishes all blocks that share a word
  * of bits. A small direct-mapped table, bounded in bytes; a collision publishes the older bucket. Called by kinds/plain.c;
- * flushed every few refills and before a heap is parked; swept by upkeep/ (protocol in outbox.h). */
+ * flushed every few refills and before a heap is parked; swept by upkeep/ (protocol in cache.h). */
 #include "base/assert.h"
-#include "cache/outbox.h"
-
 #include "base/bits.h"
+#include "cache/cache.h"
 #include "diag/report.h"
 #include "heap/heap.h"
 
 enum { NO_INDEX = HAK_SPAN_BLOCKS_MAX };
 
-/* The index in its span of the block at p; checked, because the pointer comes from the program. NO_INDEX: reported, it is none. */
-static uint32_t index_of(const struct hak_span *span, const struct hak_class *class, const void *p, const char *function)
+/* The index of the block at p in its span, which begins at `start`; checked, because the pointer comes from the program. NO_INDEX:
+ * reported, it is none. */
+static uint32_t index_of(const char *start, const struct hak_class *class, const void *p, const char *function)
 {
-    struct hak_place place = hak__place_of(class->reciprocal, (size_t)((const char *)p - hak__span_start(span)));
+    struct hak_place place = hak__place_of(class->reciprocal, (size_t)((const char *)p - start));
     if (hak_likely(hak__place_is_block(place, class->reciprocal, class->blocks)))
         return (uint32_t)place.index;
     hak__misuse_invalid(function, p, "not the start of a block");
     return NO_INDEX;
 }
 
-static const struct hak_class *class_of(uint32_t word) { return hak__owner_sizes(word); }
-
 /* Publishes blocks of one slab, consecutive ones that share a word with one operation. */
 static void outbox_publish(size_t slab, void *const *blocks, uint32_t count, const char *function, hak_counter *operations)
 {
     hak_assert(count != 0, "there is something to publish");
-    const struct hak_class *class = class_of(hak__owner_at(slab));
+    const struct hak_class *class = hak__owner_sizes(hak__owner_at(slab));
     struct hak_span *span = hak__span_at(slab);
+    const char *start = hak__span_start(span);
     for (uint32_t n = 0; n < count;) {
-        uint32_t index = index_of(span, class, blocks[n], function), word = index / 64;
+        uint32_t index = index_of(start, class, blocks[n], function), word = index / 64;
         uint64_t bits = 0, bit = 1ull << index % 64;
         do {
             if (hak_unlikely((bits & bit) != 0 && index != NO_INDEX))
@@ -37,7 +36,7 @@ static void outbox_publish(size_t slab, void *const *blocks, uint32_t count, con
             bits |= bit;
             if (++n == count)
                 break;
-            index = index_of(span, class, blocks[n], function);
+            index = index_of(start, class, blocks[n], function);
             bit = 1ull << index % 64;
         } while (index / 64 == word);
         hak_count(operations, 1);
@@ -87,7 +86,7 @@ void hak__outbox_bypass(void *p, uint32_t word, const char *function)
         return;
     }
     struct hak_span *span = hak__span_at(hak__slab_of(p));
-    uint32_t index = index_of(span, class_of(word), p, function);
+    uint32_t index = index_of(hak__span_start(span), hak__owner_sizes(word), p, function);
     if (hak_likely(index != NO_INDEX))
         hak__remote_publish(span, index / 64, 1ull << index % 64, function);
 }
@@ -128,17 +127,18 @@ static bool uses_little(struct hak_heap *heap, uint32_t class)
 
 void hak__outbox_add_slow(struct hak_heap *heap, void *p, uint32_t word, const char *function)
 {
-    hak_assert(hak__owner_class(word) < HAK_CLASSES, "the word names a class");
+    uint32_t class = hak__owner_class(word);
+    hak_assert(class < HAK_CLASSES, "the word names a class");
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
-    if (hak__owner_class(word) >= HAK_CLASS_FIRST_LARGE) {
+    if (class >= HAK_CLASS_FIRST_LARGE) {
         free_large(heap, p, word, function);
         return;
     }
-    if (hak__misuse_is_survived() || uses_little(heap, hak__owner_class(word))) {
+    if (hak__misuse_is_survived() || uses_little(heap, class)) {
         free_at_once(heap, p, word, function);
         return;
     }
-    size_t slab = hak__slab_of(p), fits = HAK_OUTBOX_BYTES / class_of(word)->size;
+    size_t slab = hak__slab_of(p), fits = HAK_OUTBOX_BYTES / hak__classes[class].size;
     struct hak_outbox_bucket *bucket = &heap->outbox_buckets[slab % HAK_OUTBOX_BUCKETS];
     if (hak_load(&bucket->count, HAK_RELAXED) != 0)
         publish_bucket(heap, bucket, function);

@@ -5,15 +5,15 @@
  * Invariants, of the other classes: budget.bytes = sum of (capacity - first capacity) * size <= the thread's budget, unless that
  * was lowered; budget.process_bytes = sum of capacity * size, and large_cache.charged; the process's sum is that of the heaps
  * with budget.in_process. */
-#include "cache/tune.h"
+#include "cache/cache.h"
 
 #include <string.h>
 
 #include "arena/limit.h"
-#include "arena/meta.h"
+#include "arena/returned.h"
+#include "arena/window.h"
 #include "base/assert.h"
 #include "base/bits.h"
-#include "base/retain.h"
 #include "cache/experiments.h"
 #include "diag/options.h"
 #include "diag/report.h"

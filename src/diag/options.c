@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/bits.h"
-#include "base/text.h"
 #include "diag/report.h"
 
 #define X(name, kind, value, least, most, when, group, help) #name, help,
@@ -553,11 +552,6 @@ int hak__option_get(const char *name, uint64_t *value)
         return ENOENT;
     *value = hak__option((enum hak_option)option);
     return 0;
-}
-
-enum hak_option_origin hak__option_origin(enum hak_option option)
-{
-    return (enum hak_option_origin)(hak_load(&hak__option_words[option], HAK_RELAXED) >> HAK_ORIGIN_SHIFT);
 }
 
 /* --- texts for people -------------------------------------------------------------------------------------------- */

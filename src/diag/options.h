@@ -142,6 +142,10 @@ hak_inline uint64_t hak__option(enum hak_option option)
     hak_assert(option < HAK_OPTIONS, "the list has such an option");
     return hak_load(&hak__option_words[option], HAK_RELAXED) & HAK_VALUE_MASK;
 }
+hak_inline enum hak_option_origin hak__option_origin(enum hak_option option)
+{
+    return (enum hak_option_origin)(hak_load(&hak__option_words[option], HAK_RELAXED) >> HAK_ORIGIN_SHIFT);
+}
 
 /* Reads the symbol hak_conf and, unless the program is privileged, HAKMEM_* from the environment. False if there is no environment
  * yet (before the C library has started); the caller then repeats the call later. */
@@ -159,7 +163,6 @@ hak_cold int hak__option_set(const char *name, const char *value);
 hak_cold void hak__option_put(enum hak_option option, uint64_t value); /* within its bounds, as by the API */
 hak_cold int hak__option_get(const char *name, uint64_t *value);
 int hak__option_find(const char *name); /* -1: unknown */
-enum hak_option_origin hak__option_origin(enum hak_option option);
 
 /* Texts for people: the name of a value in force if it has one ("exact", "hot_512", "canary+zero"; else NULL), of an origin, of a
  * row's kind, and of when it takes effect. */

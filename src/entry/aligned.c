@@ -7,12 +7,11 @@
 #include "base/bits.h"
 #include "cache/cache.h"
 #include "diag/report.h"
-#include "entry/pop.h"
 #include "hakmem.h"
 #include "harden/mode.h"
 #include "kinds/kind.h"
+#include "process/process.h"
 #include "process/request.h"
-#include "process/start.h"
 #include "profile/profile.h"
 #include "size/size.h"
 #include "span/shield.h"
@@ -76,7 +75,7 @@ hak_export void *hak_aligned_alloc(size_t align, size_t n)
     return hak_likely(hak_is_power_of_two(align)) ? aligned_by(align, n) : hak__fail(EINVAL);
 }
 
-/* Does not clear memory known to be zero, like calloc.c. */
+/* Does not clear memory known to be zero, like calloc (malloc.c). */
 hak_export void *hak_aligned_calloc(size_t align, size_t count, size_t size)
 {
     size_t n;

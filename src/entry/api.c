@@ -11,12 +11,12 @@
 #include "hakmem_stats.h"
 #include "kinds/kind.h"
 #include "os/os.h"
+#include "process/process.h"
 #include "process/request.h"
-#include "process/start.h"
 #include "profile/profile.h"
-#include "sample/labels.h"
+#include "sample/sample.h"
 #include "stats/stats.h"
-#include "upkeep/step.h"
+#include "upkeep/upkeep.h"
 #include "userheap/userheap.h"
 
 static hak_noinline size_t usable_slow(const void *p)

@@ -4,12 +4,11 @@
 
 #include "diag/options.h"
 #include "diag/report.h"
-#include "entry/pop.h"
 #include "hakmem.h"
 #include "harden/mode.h"
 #include "kinds/kind.h"
+#include "process/process.h"
 #include "process/request.h"
-#include "process/start.h"
 #include "stats/stats.h"
 
 /* --- life -------------------------------------------------------------------------------------------------------------- */

@@ -1,24 +1,23 @@
 /* Start and end of the library as the loader sees them. The first allocation starts the library (start.c); the constructor does
  * what needs a working C library, and makes all system calls beyond those for memory and waiting: a program may later forbid
  * itself the others. */
-#include "arena/hugepages.h"
 #include "arena/limit.h"
-#include "base/forked.h"
+#include "arena/mapping.h"
+#include "base/lock.h"
 #include "diag/options.h"
 #include "diag/report.h"
 #include "guard/check.h"
+#include "harden/harden.h"
 #include "kinds/kind.h"
 #include "os/os.h"
-#include "process/start.h"
-#include "process/thread.h"
+#include "process/process.h"
 #include "profile/profile.h"
 #include "sample/sample.h"
-#include "harden/harden.h"
 #include "stats/stats.h"
 #include "trace/trace.h"
 #include "trace/unwind.h"
-#include "upkeep/background.h"
 #include "upkeep/nearness.h"
+#include "upkeep/upkeep.h"
 
 /* Whether the library prints something at a regular exit. It then keeps a descriptor, which the program can see. */
 static bool speaks_at_end(void)

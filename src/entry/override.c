@@ -9,11 +9,11 @@
 #include "arena/arena.h"
 #include "diag/report.h"
 #include "entry/cxx.h"
-#include "entry/pop.h"
 #include "hakmem.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
 #include "os/loaded.h"
+#include "process/request.h"
 #include "stats/stats.h"
 
 /* --- the C library's names ------------------------------------------------------------------------------------- */

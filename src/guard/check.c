@@ -12,10 +12,9 @@
 #include "arena/window.h"
 #include "base/lock.h"
 #include "cache/cache.h"
-#include "cache/tune.h"
 #include "diag/report.h"
 #include "harden/harden.h"
-#include "heap/spans.h"
+#include "heap/heap.h"
 #include "span/pool.h"
 
 /* Tries for a heap's lock before the check skips it: its thread may be the one that the check interrupted, or lie in a forked child's

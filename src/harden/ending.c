@@ -13,7 +13,6 @@
 #include <stdlib.h>
 
 #include "arena/arena.h"
-#include "base/forked.h"
 #include "base/lock.h"
 #include "cache/cache.h"
 #include "diag/report.h"

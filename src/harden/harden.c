@@ -8,7 +8,7 @@
 #include "cache/cache.h"
 #include "diag/report.h"
 #include "harden/quarantine.h"
-#include "heap/spans.h"
+#include "heap/heap.h"
 #include "huge/huge.h"
 #include "span/shield.h"
 

@@ -1,25 +1,24 @@
 /* The kinds hardened, sealed and zero_size: blocks of hardened spans, with malloc in a hardened process; huge blocks; blocks of no
  * bytes. As in any process, nearly all calls pop from or
  * push to a bin of the thread without the heap lock; but the bin is the one behind the closed bin, and a pushed block has waited
- * in quarantine. Called by malloc.c, calloc.c and aligned.c. */
+ * in quarantine. Called by malloc.c and aligned.c. */
 #include <errno.h>
 
 #include "base/assert.h"
 #include "base/bits.h"
-#include "base/forked.h"
-#include "diag/latency.h"
+#include "base/lock.h"
 #include "diag/report.h"
 #include "harden/harden.h"
 #include "harden/quarantine.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
+#include "process/process.h"
 #include "process/request.h"
-#include "process/thread.h"
 #include "profile/profile.h"
 #include "span/shield.h"
+#include "stats/stats.h"
 #include "trace/trace.h"
-#include "upkeep/polling.h"
-#include "upkeep/step.h"
+#include "upkeep/upkeep.h"
 #include "userheap/userheap.h"
 
 enum { CALLS_PER_UPKEEP = 256 };
@@ -144,7 +143,8 @@ static void hardened_free(void *p, uint32_t word, const char *function)
     hak__quarantine_add(heap, p, word, "free");
 }
 
-void hak__freed_hardened(const void *p)
+/* Records the call that frees a huge block, or one of no bytes. */
+static hak_cold void hardened_note_freed(const void *p)
 {
     struct hak_here here = HAK_HERE(&hak__thread_word);
     hak__trace_freed(p, hak__trace_take(hak__heap_mine(), &here));
@@ -199,7 +199,7 @@ static hak_cold void sealed_free(void *p, uint32_t word, const char *function)
     hak__fork_check();
     size_t n = hak__shield_lift(p) ? hak__harden_huge_size(p, function, true) : 0;
     if (n != 0 && n != HAK_NO_BLOCK)
-        hak__freed_hardened(p);
+        hardened_note_freed(p);
     if (n != HAK_NO_BLOCK)
         hak__huge_free_slow(p, function);
     errno = saved;
@@ -258,7 +258,7 @@ static hak_cold void zero_size_free(void *p, uint32_t word, const char *function
 {
     (void)word;
     if (hak__zero_size_free(p, function))
-        hak__freed_hardened(p);
+        hardened_note_freed(p);
 }
 
 static hak_cold size_t zero_size_usable(const void *p, const char *function)

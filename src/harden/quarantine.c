@@ -1,9 +1,9 @@
 /* The rare halves of quarantine.h. */
 #include "harden/quarantine.h"
 
-#include "arena/meta.h"
+#include "arena/window.h"
 #include "base/assert.h"
-#include "cache/outbox.h"
+#include "cache/cache.h"
 #include "os/os.h"
 
 void hak__quarantine_open(struct hak_heap *heap)

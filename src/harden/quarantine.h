@@ -2,7 +2,7 @@
  * lock. A child that another thread forks meanwhile may lose a block but never has one twice. A new block swaps with a random
  * one of QUARANTINE_MIXED; the displaced block queues until there are HAK_QUARANTINE_QUEUE or the option's bytes are exceeded.
  * Longer blocks only queue, and the last few stay whatever their size. A leaving block goes where a free would have taken it:
- * into the bin behind the closed one, or to its owner's heap. Called by guard/, cache.c, contents.c. */
+ * into the bin behind the closed one, or to its owner's heap. Called by contents.c, harden.c and kinds/. */
 #pragma once
 
 #include "base/assert.h"

@@ -9,6 +9,8 @@
 #include "arena/runs.h"
 #include "base/assert.h"
 #include "base/bits.h"
+#include "diag/options.h"
+#include "diag/report.h"
 #include "os/os.h"
 #include "span/shield.h"
 

@@ -1,7 +1,6 @@
 /* Addresses for malloc(0). See harden.h. */
 #include "harden/harden.h"
 
-#include "arena/meta.h"
 #include "arena/window.h"
 #include "base/bits.h"
 #include "diag/report.h"

@@ -7,9 +7,9 @@
 #include "heap/heap.h"
 
 #include "arena/mapping.h"
+#include "arena/returned.h"
 #include "base/assert.h"
 #include "base/bits.h"
-#include "base/retain.h"
 #include "span/pool.h"
 
 /* --- assigned SuperSlabs --------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* A heap's spans: begin and end, the list of those with blocks to give, the warm pool. See spans.h. */
-#include "heap/spans.h"
+/* A heap's spans: begin and end, the list of those with blocks to give, the warm pool. See heap.h. */
+#include "heap/heap.h"
 
 #include "base/assert.h"
 #include "base/bits.h"
@@ -151,13 +151,7 @@ void hak__warm_keep(struct hak_heap *heap, struct hak_span *span)
     hak_count(&class->warm_prefilled, 1);
 }
 
-struct hak_span *hak__heap_next_span(struct hak_heap *heap, uint32_t class_index)
-{
-    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
-    return heap->classes[class_index].warm_count != 0 ? hak__warm_newest(heap, class_index) : NULL;
-}
-
-void hak__heap_prefer_span(struct hak_heap *heap, struct hak_span *span)
+void hak__warm_prefer(struct hak_heap *heap, struct hak_span *span)
 {
     const struct hak_heap_class *class = &heap->classes[span->class];
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
@@ -168,7 +162,7 @@ void hak__heap_prefer_span(struct hak_heap *heap, struct hak_span *span)
     hak__warm_join(heap, span);
 }
 
-bool hak__warm_is_valid(struct hak_heap *heap, uint32_t class_index)
+static hak_cold bool warm_is_valid(struct hak_heap *heap, uint32_t class_index)
 {
     const struct hak_heap_class *class = &heap->classes[class_index];
     bool valid = class->warm_count <= HAK_WARM_MAX;
@@ -354,7 +348,7 @@ bool hak__heap_is_valid(struct hak_heap *heap)
                 hak__holds(hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id, "a listed span is its heap's", span);
             valid &= hak__span_is_valid(span);
         }
-        valid &= hak__warm_is_valid(heap, c);
+        valid &= warm_is_valid(heap, c);
     }
     return valid;
 }

@@ -66,7 +66,7 @@ enum {
 
 /* Why every malloc and free of a class takes the slow path; 0: its bin is open. A large class is closed for good, a class without
  * capacity until it gets some; the other reasons are the heap's modes. malloc.c, kinds/plain.c and, under the heap lock,
- * guard/exact.c act on the reasons. Samples close nothing: their requests meet an empty bin. */
+ * process/request.c act on the reasons. Samples close nothing: their requests meet an empty bin. */
 enum hak_closed_reason {
     HAK_CLOSED_EXACT = HAK_MODE_EXACT,
     HAK_CLOSED_NO_HEAP = HAK_MODE_SENTINEL,
@@ -128,7 +128,7 @@ struct hak_large_cache {
     uint32_t oldest[HAK_LARGE_CLASSES]; /* when the lowest block of the stack came */
 };
 
-/* Frees of other heaps' blocks, gathered by slab (cache/outbox.h). */
+/* Frees of other heaps' blocks, gathered by slab (cache/cache.h). */
 struct hak_outbox {
     _Atomic uint32_t used; /* bit b: bucket b may hold blocks; the owner changes it */
     uint32_t misses; /* refills since the outbox was last flushed */

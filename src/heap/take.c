@@ -19,7 +19,6 @@
 #include "base/assert.h"
 #include "base/bits.h"
 #include "harden/spans.h"
-#include "heap/spans.h"
 #include "span/pool.h"
 
 /* A class's first spans are short (docs/decisions/0040, 0059). */
@@ -33,7 +32,7 @@ enum { HEAPS_SWEPT = 64 };
  * The adopter first takes the parked heap off the list, so that no other thread can adopt from it; locks it, because a sweeper may
  * hold it; and parks it again afterwards. Rewriting the owner words is then safe: no thread matches the old tag any more, and only
  * the adopter matches the new one. A thread that has read the old word frees as a foreign thread, which is right for either owner;
- * a span that it queues on the former owner's stack is sent on (remote.c). */
+ * a span that it queues on the former owner's stack is sent on (give.c). */
 
 enum { HEAPS_PER_CALL = 4 };
 

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "arena/limit.h"
-#include "arena/recycled.h"
 #include "arena/retained.h"
 #include "arena/runs.h"
 #include "base/assert.h"

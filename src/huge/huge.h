@@ -23,7 +23,7 @@ void *hak__huge_alloc(size_t n, size_t align, bool *zero);
 /* Frees the block that begins at p; aborts if there is none. */
 void hak__huge_free(void *p, const char *function);
 
-/* Both for the calling thread's heap, or its sentinel, through its waiting runs (arena/recycled.h): a block of exactly n bytes
+/* Both for the calling thread's heap, or its sentinel, through its waiting runs (arena/retained.h): a block of exactly n bytes
  * in whole pages, not known to be zero; a free of a block with the huge owner word. NULL, false: use the slow path. */
 void *hak__huge_alloc_quickly(struct hak_heap *heap, size_t n);
 bool hak__huge_free_quickly(struct hak_heap *heap, void *p);

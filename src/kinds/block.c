@@ -3,12 +3,16 @@
 #include "arena/window.h"
 #include "base/assert.h"
 #include "cache/cache.h"
+#include "cache/large_cache.h"
 #include "diag/report.h"
+#include "harden/harden.h"
 #include "harden/quarantine.h"
+#include "heap/heap.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
+#include "process/process.h"
 #include "span/shield.h"
-#include "upkeep/polling.h"
+#include "upkeep/upkeep.h"
 
 /* --- whether a block begins there ------------------------------------------------------------------------------------------ */
 
@@ -98,7 +102,7 @@ static void shed_sparse(struct hak_heap *heap, uint32_t class, struct hak_span *
     }
     hak_owner_store(&bin->top, from);
     hak__cache_give(heap, class, from, (uint32_t)(top - from), "hak_is_sparse");
-    hak__heap_prefer_span(heap, next); /* one that has got blocks back may have become the next */
+    hak__warm_prefer(heap, next); /* one that has got blocks back may have become the next */
 }
 
 /* Whether a block of the class is worth moving out of `span`, any heap's. Then the bin's next block lies in the span that serves next, or in
@@ -108,12 +112,12 @@ static bool gathers(struct hak_heap *heap, uint32_t class, struct hak_span *span
     hak_assert(percent <= 100, "a full span stays");
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     hak__heap_collect(heap);
-    struct hak_span *next = hak__heap_next_span(heap, class);
+    struct hak_span *next = heap->classes[class].warm_count != 0 ? hak__warm_newest(heap, class) : NULL;
     if (is_used_by(span, percent) || span == next)
         return false;
     if (next == NULL || blocks_used(next) * (uint64_t)span->blocks < blocks_used(span) * (uint64_t)next->blocks) {
         if (hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id)
-            hak__heap_prefer_span(heap, span);
+            hak__warm_prefer(heap, span);
         return false;
     }
     shed_sparse(heap, class, next, percent);
@@ -260,7 +264,7 @@ static size_t huge_start(size_t super)
     return super;
 }
 
-/* An access behind a huge block may have been meant for it, but not where a freed one waits (arena/recycled.h). */
+/* An access behind a huge block may have been meant for it, but not where a freed one waits (arena/retained.h). */
 size_t hak__huge_first(size_t super)
 {
     bool inside = super < hak__arena_top();
@@ -289,4 +293,62 @@ void hak__huge_describe(uintptr_t address, char *text, size_t size)
     else
         hak__format(text, size, "%u bytes beyond the end of a huge block of %u bytes (block %p)", (uint64_t)(offset - bytes),
                     (uint64_t)bytes, block);
+}
+
+/* --- frees by threads without a heap ---------------------------------------------------------------------------------- */
+
+/* Those that have none yet, and those that have ended theirs. Called by plain.c and harden/kinds.c. */
+
+/* Frees a block of the exit heap itself, not yet checked. */
+static void late_give_back(struct hak_heap *heap, void *p, uint32_t word, const char *function)
+{
+    uint32_t class = hak__owner_class(word);
+    hak_assert(hak__owner_id(word) == heap->id && class < HAK_CLASSES, "the exit heap's own");
+    if (hak__looks_freed(p) && (hak__heap_has_free(heap, class, p) || hak__heaps_ask(heap, hak__heap_has_free, class, p, 1))) {
+        hak__misuse_double_free(function, p, hak__classes[class].size);
+        return;
+    }
+    hak__mark_freed(p);
+    if (hak__is_large(class))
+        hak__large_cache_push(heap, class, p, function);
+    else if (!hak__cache_push(hak__heap_bin(heap, class), p))
+        hak__cache_overflow(heap, class, p, function);
+}
+
+/* Caller holds the heap lock. */
+static void free_by(struct hak_heap *heap, void *p, uint32_t word, const char *function)
+{
+    if (hak__hardened_at(hak__slab_of(p)))
+        hak__harden_free(heap, p, word, function);
+    else if (hak__owner_id(word) != heap->id)
+        hak__outbox_add_slow(heap, p, word, function);
+    else
+        late_give_back(heap, p, word, function);
+}
+
+/* Counts the free as published. Leaves nothing in the heap's outbox and quarantine, since no thread comes back to it. */
+void hak__free_late(void *p, uint32_t word, const char *function)
+{
+    struct hak_heap *heap = hak__exit_heap_lock();
+    if (heap == NULL) {
+        if (hak__hardened_at(hak__slab_of(p)))
+            hak__harden_clear(NULL, p, hak__owner_class(word));
+        hak__outbox_bypass(p, word, function);
+        return;
+    }
+    free_by(heap, p, word, function);
+    hak__quarantine_flush(heap, function);
+    hak__outbox_flush(heap, function);
+    hak__exit_heap_unlock();
+}
+
+void hak__free_unattached(void *p, uint32_t word, const char *function)
+{
+    struct hak_heap *heap = hak__thread_attach_to_free();
+    if (heap == NULL || !hak__heap_lock(heap)) {
+        hak__free_late(p, word, function);
+        return;
+    }
+    free_by(heap, p, word, function);
+    hak__heap_unlock(heap);
 }

@@ -5,12 +5,12 @@
 #include <errno.h>
 
 #include "base/assert.h"
-#include "base/forked.h"
-#include "diag/latency.h"
+#include "base/lock.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
 #include "process/request.h"
 #include "profile/profile.h"
+#include "stats/stats.h"
 #include "userheap/userheap.h"
 
 /* --- free ------------------------------------------------------------------------------------------------------------------ */

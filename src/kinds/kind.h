@@ -3,12 +3,12 @@
  *
  *   the owner map's word                     kind         file
  *   a thread's heap and a class              plain        plain.c      up to the mid pool
- *                                            large        large.c      above it
+ *                                            large        plain.c      above it
  *   a share and a class                      user_heap    user_heap.c  of a heap that the program has made
  *   either, of a hardened span               hardened     harden/kinds.c
  *   a huge block                             huge         huge.c
  *   ... of a hardened process                sealed       harden/kinds.c
- *   anything else                            none         none.c       no block begins there
+ *   anything else                            none         kind.c       no block begins there
  *   0: the first of HAK_KINDS_BESIDE, libhakmem-region's and HAK_KINDS_LAST that has the address
  *
  * To add a kind, write its file and its row: in hak__kind_of if the word identifies it, else in HAK_KINDS_BESIDE
@@ -115,7 +115,7 @@ hak_inline void hak__lift(const void *p, const char *function)
 hak_cold void hak__describe(uintptr_t address, char *text, size_t size);
 hak_cold const void *hak__block_around(uintptr_t address);
 
-hak_at_start void hak__crash_init(void); /* installs the crash report's handlers (crash.c) */
+hak_at_start void hak__crash_init(void); /* installs the crash report's handlers (kind.c) */
 hak_at_start void hak__canary_begin(void); /* lets misuse be survived, if the option says so (canary.c) */
 extern uintptr_t hak__canary_break; /* the end of the program's data then; the C library's malloc begins there */
 
@@ -131,7 +131,7 @@ void hak__free_outside(void *p);
 /* Frees a block of a thread's span that the fast path did not take for one in use. */
 hak_noinline void hak__free_block(void *p, uint32_t word, const char *function);
 
-/* Frees by threads without a heap (late.c): unattached, of another heap's block; late, of any span's block by the shared exit
+/* Frees by threads without a heap (block.c): unattached, of another heap's block; late, of any span's block by the shared exit
  * heap, where the caller has checked a hardened block. */
 void hak__free_unattached(void *p, uint32_t word, const char *function);
 hak_cold void hak__free_late(void *p, uint32_t word, const char *function);
@@ -177,9 +177,8 @@ hak_cold const void *hak__huge_around(uintptr_t address);
  * known to be 0. They set errno on failure. */
 hak_aside void *hak__malloc_hardened(size_t n);
 hak_aside void *hak__memalign_hardened(size_t align, size_t n, bool *zero);
-hak_cold void hak__freed_hardened(const void *p); /* records the call that frees a huge block, or one of no bytes */
 
-/* Why no block begins at p, for a report (none.c); `word` is the owner map's. */
+/* Why no block begins at p, for a report; `word` is the owner map's. */
 const char *hak__why_invalid(const void *p, uint32_t word);
 
 /* Whether the program's malloc is this library, directly or behind a wrapper (foreign.c). */

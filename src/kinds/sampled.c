@@ -1,6 +1,6 @@
 /* Samples up to the mid classes (sample/sample.h). Larger ones keep their block's kind. */
 #include "base/assert.h"
-#include "base/text.h"
+#include "base/bits.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
 #include "sample/sample.h"

@@ -3,17 +3,16 @@
 #include <errno.h>
 
 #include "base/assert.h"
-#include "base/forked.h"
+#include "base/lock.h"
 #include "cache/cache.h"
 #include "diag/report.h"
-#include "guard/exact.h"
 #include "harden/harden.h"
 #include "kinds/kind.h"
-#include "process/thread.h"
+#include "process/process.h"
+#include "process/request.h"
 #include "profile/profile.h"
 #include "span/shield.h"
-#include "upkeep/polling.h"
-#include "upkeep/step.h"
+#include "upkeep/upkeep.h"
 #include "userheap/userheap.h"
 
 /* The caller has locked the share, and the block is its own. */

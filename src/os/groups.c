@@ -9,7 +9,6 @@
 
 #include "base/bits.h"
 #include "base/syscall.h"
-#include "base/text.h"
 #include "os/os.h"
 
 enum { GROUP_PATH = 1024, GROUP_NAME = 40, GROUP_TEXT = 4096, HALF = 2 };

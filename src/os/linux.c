@@ -14,7 +14,6 @@
 
 #include "base/bits.h"
 #include "base/syscall.h"
-#include "base/text.h"
 #include "os/groups.h"
 #include "os/loaded.h"
 #include "os/os.h"

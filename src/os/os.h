@@ -149,7 +149,7 @@ const char *hak__os_thread_pointer(void);
  * hak__os_readable: 0 if the eight bytes there can be read, EFAULT if not, EPERM after hak__os_filter_comes(true).
  * hak__os_names_begin: names the mappings of the range, and those made from now on, for readers of /proc/PID/maps, where the kernel has
  * names. Only for a process that has called prctl(2) already: a filter that was there before the start may end it at the call.
- * hak__os_filter_comes: from now on system calls may be forbidden, so the two make none (interpose/filter.c);
+ * hak__os_filter_comes: from now on system calls may be forbidden, so the two make none (interpose/libc.c);
  * false: they may again, since the filter was not installed. Returns the previous state.
  * hak__os_mappings: calls `each` with the start of every mapping of the process and its resident bytes, and once more with
  * its bytes in huge pages; false if the kernel does not tell. */

@@ -7,13 +7,10 @@
 #include "base/assert.h"
 #include "cache/cache.h"
 #include "cache/large_cache.h"
-#include "guard/exact.h"
 #include "harden/harden.h"
-#include "process/start.h"
-#include "process/thread.h"
+#include "process/process.h"
 #include "span/shield.h"
-#include "upkeep/polling.h"
-#include "upkeep/step.h"
+#include "upkeep/upkeep.h"
 
 enum { PRESSURE_CALLS = 16 }; /* per request */
 

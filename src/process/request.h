@@ -1,10 +1,51 @@
-/* The beginning and end of a request, whichever function it came through. */
+/* The beginning and end of a request, whichever function it came through, and its way to a bin. */
 #pragma once
 
-#include "base/forked.h"
-#include "process/thread.h"
+#include "base/bits.h"
+#include "base/lock.h"
+#include "cache/cache.h"
+#include "harden/mode.h"
+#include "process/process.h"
 #include "size/size.h"
 #include "userheap/userheap.h"
+
+/* --- the fast path ---------------------------------------------------------------------------------------------------- */
+
+/* Every allocating function begins here: it pops a block of the calling thread, or gets NULL and takes its slow path. A closed bin
+ * always gives NULL. */
+
+/* A block for n bytes after the fast path found none; sets errno on failure (entry/malloc.c). */
+hak_noinline void *hak__malloc_slow(size_t n);
+
+hak_inline void *hak__pop_from(struct hak_heap *heap, struct hak_class_offset offset)
+{
+    void *block = hak__cache_pop(hak__bin_at(heap, offset));
+    if (hak_likely(block != NULL))
+        hak__mark_live(block);
+    return block;
+}
+
+/* Requests above the mid classes find no bin: large blocks' bins are always closed. */
+hak_inline void *hak__pop(size_t n)
+{
+    if (hak_likely(n <= HAK_TINY_MAX))
+        return hak__pop_from(hak__heap_current(), hak__bin_of_tiny(n));
+    return hak_likely(n <= HAK_MID_MAX) ? hak__pop_from(hak__heap_current(), hak__bin_of_mid(n)) : NULL;
+}
+
+/* Rounds n up to the alignment: if that class's blocks are aligned, no smaller class's are. Else NULL. */
+hak_inline void *hak__aligned_pop(size_t align, size_t n)
+{
+    size_t need = hak_align_up(n, align);
+    if (hak_unlikely(n > HAK_MID_MAX || need > HAK_MID_MAX))
+        return NULL;
+    struct hak_class_offset offset = need <= HAK_TINY_MAX ? hak__bin_of_tiny(need) : hak__bin_of_mid(need);
+    if (hak_unlikely((hak__class_at_offset(offset)->size & (align - 1)) != 0))
+        return NULL;
+    return hak__pop_from(hak__heap_current(), offset);
+}
+
+/* --- the slow path ---------------------------------------------------------------------------------------------------- */
 
 /* The calling thread's heap; starts the library and attaches a heap if necessary. NULL if the thread has returned its heap
  * (hak__thread_has_exited) or the system refuses memory. */
@@ -95,3 +136,34 @@ void *hak__uheap_alloc_huge(struct hak_uheap *own, size_t n, size_t align, bool 
 
 /* Applies all that the process's mode asks of a request. *zero: the bytes are known to be 0. */
 void *hak__uheap_request(struct hak_uheap *own, size_t align, size_t n, bool *zero, const char *function);
+
+/* --- bins, closed or not ---------------------------------------------------------------------------------------------- */
+
+/* One dispatcher for each direction: decides under the heap lock where a block comes from and goes to. A class's bin may be
+ * closed, so that every call takes the slow path; then the reasons decide (heap/state.h, enum hak_closed_reason). Called by
+ * request.c, heap_malloc.c and kinds/. */
+
+/* A block of the class, for n bytes; a hardened one holds exactly n. NULL when the system refuses. */
+void *hak__closed_malloc(struct hak_heap *heap, uint32_t class, size_t n);
+void hak__closed_free(struct hak_heap *heap, uint32_t class, void *block, const char *function);
+
+/* The same for any class, closed or not. Heaps made before the options were readable have open bins even in a hardened process. */
+hak_inline void *hak__heap_malloc(struct hak_heap *heap, uint32_t class, size_t n)
+{
+    if (heap->closed_reasons[class] != 0 || hak_unlikely(hak__hardened.on))
+        return hak__closed_malloc(heap, class, n);
+    void *block = hak__cache_pop(&heap->bins[class]);
+    if (block == NULL)
+        block = hak__cache_refill(heap, class);
+    if (hak_likely(block != NULL))
+        hak__mark_live(block);
+    return block;
+}
+
+hak_inline void hak__heap_free(struct hak_heap *heap, uint32_t class, void *block, const char *function)
+{
+    if (heap->closed_reasons[class] != 0)
+        hak__closed_free(heap, class, block, function);
+    else if (!hak__cache_push(&heap->bins[class], block))
+        hak__cache_overflow(heap, class, block, function);
+}

@@ -1,26 +1,21 @@
 /* The life of a thread's heap: attached at the first slow path, drained and parked when the thread ends; its last destructors
  * use a shared exit heap. Called by malloc.c, kinds/ and init.c. */
-#include "process/thread.h"
+#include "process/process.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <unistd.h>
 
-#include "base/forked.h"
 #include "base/lock.h"
 #include "base/syscall.h"
 #include "cache/cache.h"
-#include "cache/outbox.h"
-#include "cache/tune.h"
 #include "diag/options.h"
 #include "guard/check.h"
-#include "harden/mode.h"
 #include "harden/quarantine.h"
+#include "harden/mode.h"
 #include "heap/heap.h"
 #include "os/os.h"
-#include "upkeep/background.h"
-#include "upkeep/polling.h"
-#include "upkeep/step.h"
+#include "upkeep/upkeep.h"
 #include "userheap/userheap.h"
 
 /* The sentinel of a thread whose heap was parked: a copy of the other one. The first thread to end makes it, so a process

@@ -9,7 +9,6 @@
 
 #include "base/bits.h"
 #include "base/syscall.h"
-#include "base/text.h"
 #include "diag/report.h"
 #include "os/os.h"
 

@@ -1,6 +1,6 @@
 /* Which requests are sampled, and their blocks from request to free (profile.h, sample/sample.h). */
 #include "base/bits.h"
-#include "cache/tune.h"
+#include "cache/cache.h"
 #include "diag/report.h"
 #include "os/os.h"
 #include "profile/sites.h"

@@ -10,7 +10,7 @@
 
 #include "os/loaded.h"
 #include "profile/profile.h"
-#include "sample/labels.h"
+#include "sample/sample.h"
 
 /* All samples that only tracers look at have one site, of no stack; no dump has it. */
 enum { HAK_PROFILE_BUCKETS = 1 << 14, HAK_PROFILE_TRACED_SITE = UINT16_MAX };
@@ -21,7 +21,7 @@ struct hak_profile_site {
     const struct hak_labels *labels;
     uint32_t group; /* of the size, from group_of */
     uint16_t frame_count, module_count;
-    struct hak_profile_module **modules; /* those of its frames (modules.c), behind these */
+    struct hak_profile_module **modules; /* those of its frames, behind these */
     _Atomic uint64_t allocated, allocated_bytes, freed, freed_bytes;
     _Atomic uint64_t peak, peak_bytes, peak_epoch;
     _Atomic uint64_t unreachable, unreachable_bytes; /* found by the leak search (leaks.c) */
@@ -45,7 +45,7 @@ hak_cold void hak__profile_site_remove(struct hak_profile_site *site, size_t n, 
 /* The address that a dump gives for one of the site's frames. */
 hak_cold uintptr_t hak__profile_site_frame(const struct hak_profile_site *site, uint32_t i);
 
-/* Before a dump: finds closed modules. */
+/* Before a dump: finds closed modules, and gives them addresses of the second area. */
 hak_cold void hak__profile_sites_settle(void);
 
 /* Iterates over the current interval's sites: *bucket is 0 at first, *site NULL. False at the end. */
@@ -58,7 +58,7 @@ hak_cold uint64_t hak__profile_peak_ms(void);
 /* The bytes for which one sample of n stands. */
 hak_cold uint64_t hak__profile_weight(const struct hak_profile_site *site, uint64_t n);
 
-/* --- modules (modules.c) ----------------------------------------------------------------------------------------------------
+/* --- modules ----------------------------------------------------------------------------------------------------------------
  *
  * The modules that stacks lead through, as they were when a stack was first seen. Another module may be loaded where one was
  * closed. To keep the names of both right, a dump shifts a closed module's frames and mapping to addresses that the profile has
@@ -71,17 +71,6 @@ struct hak_profile_module {
     _Atomic uintptr_t moved; /* closed: how far dumps shift it up, modulo 2^64; 0: open, as far as known */
     char path[]; /* absolute */
 };
-
-/* Stores the modules of a new stack's frames, each once, to `modules`, which has room for one per frame; returns their number.
- * Notes unknown modules in memory of the area, if there is room. */
-hak_cold uint32_t hak__profile_modules_note(struct hak_area *area, const uintptr_t *frames, uint32_t count,
-                                            struct hak_profile_module **modules);
-
-/* Whether the module still lies where it was noted. */
-hak_cold bool hak__profile_module_holds(const struct hak_profile_module *module);
-
-/* Before a dump: finds closed modules, and gives them addresses of `ghosts`. */
-hak_cold void hak__profile_modules_settle(struct hak_area *ghosts);
 
 /* Iterates over closed modules: *module is NULL at first; returns false at the end. */
 hak_cold bool hak__profile_module_next_closed(struct hak_profile_module **module);

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "base/syscall.h"
-#include "base/text.h"
 #include "diag/report.h"
 #include "os/os.h"
 #include "profile/sites.h"

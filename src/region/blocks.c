@@ -1,5 +1,5 @@
-/* A region's blocks: small ones in slabs by the library's size classes, others as single runs. */
-#include "region/blocks.h"
+/* A region's blocks: small ones in slabs by the library's size classes, others as single runs; and the repair of a region. */
+#include "region/units.h"
 
 enum { SLAB_BLOCKS_LEAST = 4 };
 
@@ -28,7 +28,19 @@ void hak__region_plan_slabs(struct hak_region *region)
         region_plan_slab(region, index, &region->classes[index]);
 }
 
-uint32_t hak__region_slab_words(const struct hak_region_class *class) { return (uint32_t)hak_div_up(class->blocks, 64); }
+static uint32_t region_slab_words(const struct hak_region_class *class) { return (uint32_t)hak_div_up(class->blocks, 64); }
+
+static _Atomic uint64_t *region_bits(const struct hak_region *region, uint32_t unit)
+{
+    size_t words_shift = region->unit_shift - 10; /* a bit for each 16 bytes */
+    return (_Atomic uint64_t *)((char *)(uintptr_t)region + region->bits) + ((size_t)unit << words_shift);
+}
+
+/* The last word's bits beyond the last block. */
+static uint64_t region_no_blocks(const struct hak_region_class *class)
+{
+    return class->blocks % 64 == 0 ? 0 : ~hak_ones64(class->blocks % 64);
+}
 
 /* --- room --------------------------------------------------------------------------------------------------------- */
 
@@ -86,12 +98,12 @@ static uint32_t region_units_take(struct hak_region *region, size_t units, size_
 static uint32_t region_slab_begin(struct hak_region *region, uint32_t class)
 {
     const struct hak_region_class *of = &region->classes[class];
-    uint32_t unit = region_units_take(region, of->units, HAK_ALIGN), last = hak__region_slab_words(of) - 1;
+    uint32_t unit = region_units_take(region, of->units, HAK_ALIGN), last = region_slab_words(of) - 1;
     if (unit == UINT32_MAX)
         return UINT32_MAX;
-    _Atomic uint64_t *bits = hak__region_bits(region, unit);
+    _Atomic uint64_t *bits = region_bits(region, unit);
     for (uint32_t word = 0; word <= last; word++)
-        hak_store(&bits[word], word == last ? hak__region_no_blocks(of) : 0, HAK_RELAXED);
+        hak_store(&bits[word], word == last ? region_no_blocks(of) : 0, HAK_RELAXED);
     region->unit[unit].free = of->blocks;
     region->unit[unit].before = 0;
     hak__run_set(region, unit, hak__run_state(HAK_RUN_SLAB, class, of->units));
@@ -104,7 +116,7 @@ static uint32_t region_slab_begin(struct hak_region *region, uint32_t class)
 static void *region_slab_take(struct hak_region *region, uint32_t class, uint32_t unit)
 {
     struct hak_region_unit *slab = &region->unit[unit];
-    _Atomic uint64_t *bits = hak__region_bits(region, unit);
+    _Atomic uint64_t *bits = region_bits(region, unit);
     uint32_t word = slab->before;
     while (hak_load(&bits[word], HAK_RELAXED) == ~0ull)
         word++;
@@ -173,7 +185,7 @@ static void region_find_in_slab(const struct hak_region *region, uint32_t unit, 
         return;
     }
     *out = (struct hak_region_block){ unit, (uint32_t)place.index, index, class->size, NULL, false };
-    uint64_t bits = hak_load(&hak__region_bits(region, unit)[out->index / 64], HAK_RELAXED);
+    uint64_t bits = hak_load(&region_bits(region, unit)[out->index / 64], HAK_RELAXED);
     out->freed = (bits >> out->index % 64 & 1) == 0;
     if (out->freed)
         out->why_not = "this block is free";
@@ -221,7 +233,7 @@ static void region_slab_give(struct hak_region *region, const struct hak_region_
 {
     struct hak_region_unit *slab = &region->unit[block->unit];
     const struct hak_region_class *of = &region->classes[block->class];
-    _Atomic uint64_t *bits = hak__region_bits(region, block->unit);
+    _Atomic uint64_t *bits = region_bits(region, block->unit);
     uint32_t word = block->index / 64;
     uint64_t bit = 1ull << block->index % 64;
     hak_store(&bits[word], hak_load(&bits[word], HAK_RELAXED) & ~bit, HAK_RELEASE); /* as in hak__run_set */
@@ -278,7 +290,7 @@ static int region_visit_slab(struct hak_region *region, uint32_t unit, uint32_t 
     const struct hak_region_class *of = &region->classes[class];
     char *start = hak__region_unit_start(region, unit);
     for (uint32_t index = 0; index < of->blocks; index++) {
-        uint64_t bits = hak_load(&hak__region_bits(region, unit)[index / 64], HAK_RELAXED);
+        uint64_t bits = hak_load(&region_bits(region, unit)[index / 64], HAK_RELAXED);
         int result = 0;
         if ((bits >> index % 64 & 1) != 0)
             result = visit(start + (size_t)index * hak__class_rows[class].size, hak__class_rows[class].size, argument);
@@ -303,4 +315,194 @@ int hak__region_visit_blocks(struct hak_region *region, hak_heap_visitor *visit,
             return result;
     }
     return 0;
+}
+
+/* --- repair ----------------------------------------------------------------------------------------------------------- */
+
+/* Repairs a region whose lock's holder has died: rebuilds all that follows from the chain of runs and the slabs' bits. A run or
+ * a block's bit taken for a request that never returned stays taken. */
+/* Whether a run at the unit may have this state. */
+static bool region_state_is_valid(const struct hak_region *region, uint32_t unit, uint64_t state, uint32_t end)
+{
+    uint32_t units = hak__run_units(state), class = hak__run_class(state);
+    if (units == 0 || units > end - unit || state != hak__run_state(hak__run_kind(state), class, units))
+        return false;
+    switch (hak__run_kind(state)) {
+    case HAK_RUN_FREE:
+    case HAK_RUN_LARGE: return class == 0;
+    case HAK_RUN_SLAB: return class < HAK_CLASSES && region->classes[class].units == units;
+    default: return false;
+    }
+}
+
+static bool region_chain_is_valid(const struct hak_region *region)
+{
+    uint32_t unit = 0, end = hak_load(&region->frontier, HAK_RELAXED);
+    while (end <= region->units && unit < end && region_state_is_valid(region, unit, hak__run_at(region, unit), end))
+        unit += hak__run_units(hak__run_at(region, unit));
+    return unit == end;
+}
+
+static uint32_t region_slab_free_blocks(const struct hak_region *region, uint32_t unit, const struct hak_region_class *of)
+{
+    uint32_t taken = 0, words = region_slab_words(of);
+    for (uint32_t word = 0; word < words; word++)
+        taken += hak_popcount64(hak_load(&region_bits(region, unit)[word], HAK_RELAXED));
+    return of->blocks - (taken - hak_popcount64(region_no_blocks(of)));
+}
+
+/* --- rebuilding --------------------------------------------------------------------------------------------------- */
+
+static void region_forget_all(struct hak_region *region)
+{
+    uint32_t frontier = hak_load(&region->frontier, HAK_RELAXED);
+    region->known = 0;
+    hak__run_know(region, frontier);
+    for (uint32_t bin = 0; bin < HAK_REGION_BINS; bin++)
+        region->bins[bin] = 0;
+    for (uint32_t word = 0; word < HAK_REGION_BINS / 64; word++)
+        region->bins_used[word] = 0;
+    for (uint32_t class = 0; class < HAK_CLASSES; class++)
+        region->classes[class].first = 0;
+    hak_counter *all[] = { &region->slab_units, &region->large_units, &region->large_count, &region->live_blocks,
+                           &region->live_bytes };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        hak_store(all[i], 0, HAK_RELAXED);
+}
+
+/* Ends a slab without blocks: others of its class may follow. */
+static void region_repair_slab(struct hak_region *region, uint32_t unit, uint32_t class)
+{
+    const struct hak_region_class *of = &region->classes[class];
+    struct hak_region_unit *slab = &region->unit[unit];
+    slab->before = 0;
+    slab->free = region_slab_free_blocks(region, unit, of);
+    if (slab->free == of->blocks) {
+        hak__run_set(region, unit, hak__run_state(HAK_RUN_FREE, 0, of->units));
+        return;
+    }
+    if (slab->free != 0)
+        hak__run_link(region, &region->classes[class].first, unit);
+    hak_count(&region->slab_units, of->units);
+    hak_count(&region->live_blocks, of->blocks - slab->free);
+    hak_count(&region->live_bytes, (uint64_t)(of->blocks - slab->free) * hak__class_rows[class].size);
+}
+
+static void region_repair_large(struct hak_region *region, uint32_t units)
+{
+    hak_count(&region->large_units, units);
+    hak_count(&region->large_count, 1);
+    hak_count(&region->live_blocks, 1);
+    hak_count(&region->live_bytes, (uint64_t)units << region->unit_shift);
+}
+
+/* Joins the free runs that begin at the unit, and lists them. A run that ends at the frontier goes behind it. */
+static void region_repair_free(struct hak_region *region, uint32_t unit, uint32_t units)
+{
+    hak__run_set(region, unit, hak__run_state(HAK_RUN_FREE, 0, units));
+    if (unit + units == hak_load(&region->frontier, HAK_RELAXED)) {
+        hak_store(&region->frontier, unit, HAK_RELEASE); /* as in hak__run_set */
+        return;
+    }
+    hak__run_begins(region, unit, true);
+    hak__region_bin_add(region, unit, units);
+}
+
+static void region_repair_slabs_and_large(struct hak_region *region)
+{
+    uint32_t end = hak_load(&region->frontier, HAK_RELAXED);
+    for (uint32_t unit = 0; unit < end; unit += hak__run_units(hak__run_at(region, unit))) {
+        uint64_t state = hak__run_at(region, unit);
+        if (hak__run_kind(state) == HAK_RUN_SLAB)
+            region_repair_slab(region, unit, hak__run_class(state));
+        else if (hak__run_kind(state) == HAK_RUN_LARGE)
+            region_repair_large(region, hak__run_units(state));
+    }
+}
+
+static void region_repair_chain(struct hak_region *region)
+{
+    uint32_t end = hak_load(&region->frontier, HAK_RELAXED), free_units = 0;
+    for (uint32_t unit = 0, units; unit < end; unit += units) {
+        uint64_t state = hak__run_at(region, unit);
+        units = hak__run_units(state);
+        if (hak__run_kind(state) == HAK_RUN_FREE) {
+            free_units += units;
+            continue;
+        }
+        if (free_units != 0)
+            region_repair_free(region, unit - free_units, free_units);
+        free_units = 0;
+        hak__run_begins(region, unit, true);
+    }
+    if (free_units != 0)
+        region_repair_free(region, end - free_units, free_units);
+}
+
+bool hak__region_repair(struct hak_region *region)
+{
+    if (!region_chain_is_valid(region))
+        return false;
+    region_forget_all(region);
+    region_repair_slabs_and_large(region);
+    region_repair_chain(region);
+    return true;
+}
+
+/* --- checking ----------------------------------------------------------------------------------------------------- */
+
+static bool region_is_linked(const struct hak_region *region, uint32_t unit, uint32_t first)
+{
+    const struct hak_region_unit *of = &region->unit[unit];
+    bool before = of->prev == 0 ? first == unit + 1 : region->unit[of->prev - 1].next == unit + 1;
+    return before && (of->next == 0 || region->unit[of->next - 1].prev == unit + 1);
+}
+
+static bool region_slab_is_valid(const struct hak_region *region, uint32_t unit, uint32_t class)
+{
+    const struct hak_region_class *of = &region->classes[class];
+    const struct hak_region_unit *slab = &region->unit[unit];
+    if (slab->free != region_slab_free_blocks(region, unit, of))
+        return false;
+    for (uint32_t word = 0; word < hak_min(slab->before, region_slab_words(of)); word++)
+        if (~hak_load(&region_bits(region, unit)[word], HAK_RELAXED) != 0)
+            return false;
+    bool alone = slab->prev == 0 && slab->next == 0;
+    return slab->free == 0 || (region_is_linked(region, unit, of->first) && (slab->free != of->blocks || alone));
+}
+
+static bool region_free_is_valid(const struct hak_region *region, uint32_t unit, uint32_t units, bool after_free)
+{
+    uint32_t bin = hak__region_bin(units);
+    return !after_free && unit + units != hak_load(&region->frontier, HAK_RELAXED) && region->unit[unit + units - 1].before == units
+        && (region->bins_used[bin / 64] >> bin % 64 & 1) != 0 && region_is_linked(region, unit, region->bins[bin]);
+}
+
+/* Only the run's first unit is marked as a beginning. */
+static bool region_begins_are_valid(const struct hak_region *region, uint32_t unit, uint32_t units)
+{
+    return hak__run_start(region, unit + units - 1, region->units) == unit;
+}
+
+bool hak__region_is_valid(const struct hak_region *region)
+{
+    uint32_t end = hak_load(&region->frontier, HAK_RELAXED);
+    uint64_t slab_units = 0, large_units = 0;
+    bool after_free = false;
+    if (!region_chain_is_valid(region) || end > region->known)
+        return false;
+    for (uint32_t unit = 0, units; unit < end; unit += units) {
+        uint64_t state = hak__run_at(region, unit);
+        enum hak_region_kind kind = hak__run_kind(state);
+        units = hak__run_units(state);
+        bool valid = region_begins_are_valid(region, unit, units)
+                  && (kind != HAK_RUN_SLAB || region_slab_is_valid(region, unit, hak__run_class(state)))
+                  && (kind != HAK_RUN_FREE || region_free_is_valid(region, unit, units, after_free));
+        if (!valid)
+            return false;
+        after_free = kind == HAK_RUN_FREE;
+        slab_units += kind == HAK_RUN_SLAB ? units : 0;
+        large_units += kind == HAK_RUN_LARGE ? units : 0;
+    }
+    return slab_units == hak_counted(&region->slab_units) && large_units == hak_counted(&region->large_units);
 }

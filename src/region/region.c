@@ -7,9 +7,7 @@
 #include "diag/report.h"
 #include "kinds/kind.h"
 #include "os/os.h"
-#include "process/start.h"
-#include "region/blocks.h"
-#include "region/repair.h"
+#include "process/process.h"
 #include "userheap/userheap.h"
 
 enum { REGION_VERSION = 1, REGION_PRESSURE_CALLS = 16, REGION_SHIFT_LEAST = 10 };
@@ -395,7 +393,7 @@ void hak__region_figures(struct hak_region *region, struct hak_heap_figures *out
         region_unlock(region, me);
 }
 
-struct hak_region *hak__region_next(const struct hak_region *region)
+static struct hak_region *region_next(const struct hak_region *region)
 {
     uint32_t count = hak_load(&region_count, HAK_ACQUIRE), i = 0;
     while (region != NULL && i < count)
@@ -467,7 +465,7 @@ static const struct hak_regions regions = {
     .set_limit = hak__region_set_limit,
     .figures = hak__region_figures,
     .visit = hak__region_visit_blocks,
-    .next = hak__region_next,
+    .next = region_next,
     .fork_child = region_fork_child,
     .attach = region_attach,
     .detach = region_detach,

@@ -29,8 +29,5 @@ void hak__region_set_limit(struct hak_region *region, size_t limit, const char *
 /* Without a `function` it takes no lock: figures may be of different moments. */
 void hak__region_figures(struct hak_region *region, struct hak_heap_figures *out, const char *function);
 
-/* Iterates over the rows' heaps; NULL stands before the first and after the last. */
-struct hak_region *hak__region_next(const struct hak_region *region);
-
 /* The heap made or attached by this process whose region contains p; NULL: none. */
 struct hak_region *hak__region_of(const void *p);

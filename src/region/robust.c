@@ -5,7 +5,7 @@
 #include <linux/futex.h>
 #include <time.h>
 
-#include "base/forked.h"
+#include "base/lock.h"
 #include "base/syscall.h"
 
 enum { ROBUST_SPINS = 100, ROBUST_LOOK_MS = 50 };

@@ -11,7 +11,7 @@
  *
  * One lock guards everything (robust.h). Its holder may die at any point: each change takes effect by one store, of a run's state,
  * the frontier or a word of bits, and the chain is whole before and after it. All other state follows from these, and the next
- * holder rebuilds it (repair.c).
+ * holder rebuilds it (hak__region_repair).
  *
  * Invariants, checked by hak__region_is_valid:
  *   1. the runs' units add up to `frontier`; no two free runs are neighbours, and none ends at the frontier
@@ -97,11 +97,6 @@ hak_inline char *hak__region_unit_start(const struct hak_region *region, uint32_
 {
     return (char *)(uintptr_t)region + region->first + ((size_t)unit << region->unit_shift);
 }
-hak_inline _Atomic uint64_t *hak__region_bits(const struct hak_region *region, uint32_t unit)
-{
-    size_t words_shift = region->unit_shift - 10; /* a bit for each 16 bytes */
-    return (_Atomic uint64_t *)((char *)(uintptr_t)region + region->bits) + ((size_t)unit << words_shift);
-}
 /* Adds a run to, or removes it from, the list that begins at *first: a bin's or a class's. */
 hak_inline void hak__run_link(struct hak_region *region, uint32_t *first, uint32_t unit)
 {
@@ -132,3 +127,30 @@ uint32_t hak__run_take(struct hak_region *region, uint32_t units, size_t align);
 void hak__run_give(struct hak_region *region, uint32_t unit);
 /* Grows or shrinks a large run in place; false: what follows is not free. */
 bool hak__run_resize(struct hak_region *region, uint32_t unit, uint32_t units);
+
+/* --- blocks (blocks.c) ------------------------------------------------------------------------------------------------ */
+
+/* Small ones in slabs by the library's size classes, others as single runs. The lock is held. */
+
+void hak__region_plan_slabs(struct hak_region *region);
+void *hak__region_take(struct hak_region *region, size_t align, size_t n);
+
+/* The result of looking for a block at p: why_not is NULL if one begins there. */
+struct hak_region_block {
+    uint32_t unit, index, class; /* class: HAK_CLASSES for a large one */
+    size_t size;
+    const char *why_not;
+    bool freed; /* a free block of a slab */
+};
+struct hak_region_block hak__region_find(const struct hak_region *region, const void *p);
+void hak__region_give(struct hak_region *region, const struct hak_region_block *block);
+bool hak__region_resize(struct hak_region *region, const struct hak_region_block *block, size_t n);
+int hak__region_visit_blocks(struct hak_region *region, hak_heap_visitor *visit, void *argument);
+
+/* --- repair (blocks.c) ------------------------------------------------------------------------------------------------ */
+
+/* After the lock's holder has died. The lock is held. */
+
+/* Rebuilds what follows from the chain and the bits. False: the chain is broken. */
+hak_cold bool hak__region_repair(struct hak_region *region);
+hak_cold bool hak__region_is_valid(const struct hak_region *region);

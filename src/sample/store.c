@@ -38,7 +38,8 @@ static struct chunk *chunk_by(size_t number) { return (struct chunk *)chunks.sta
 
 /* --- layout ----------------------------------------------------------------------------------------------------------------- */
 
-bool hak__area_reach(struct hak_area *area, size_t end)
+/* Commits up to there. */
+static bool area_reach(struct hak_area *area, size_t end)
 {
     size_t done = hak_load(&area->committed, HAK_ACQUIRE); /* acquire: pairs with the release below; the pages are committed */
     if (end <= done)
@@ -58,7 +59,7 @@ uintptr_t hak__area_take(struct hak_area *area, size_t bytes)
         if (bytes > area->size - at)
             return 0;
     } while (!hak_cas_weak(&area->used, &at, at + bytes, HAK_RELAXED, HAK_RELAXED));
-    return hak__area_reach(area, at + bytes) ? area->start + at : 0;
+    return area_reach(area, at + bytes) ? area->start + at : 0;
 }
 
 static void lay_out(struct hak_area *area, size_t size, uintptr_t *at)
@@ -137,7 +138,7 @@ static struct hak_record *open_chunk(uint32_t class, uint64_t before)
     uintptr_t at = hak__area_take(&slot_range, CHUNK);
     uintptr_t first = at == 0 ? 0 : hak__area_take(&records, count * sizeof(struct hak_record));
     size_t number = (at - slot_range.start) / CHUNK;
-    if (first == 0 || !hak__area_reach(&chunks, (number + 1) * sizeof(struct chunk)))
+    if (first == 0 || !area_reach(&chunks, (number + 1) * sizeof(struct chunk)))
         return NULL;
     chunk_by(number)->first = number_of((struct hak_record *)first);
     hak_owner_store(&chunk_by(number)->class, class + 1);
@@ -238,7 +239,7 @@ void hak__slot_end(struct hak_record *record, const char *function)
 static _Atomic uint32_t *in_place_at(const void *block, bool make)
 {
     size_t slab = hak__slab_of(block), end = (slab + 1) * sizeof(uint32_t);
-    bool there = make ? hak__area_reach(&in_place_table, end) : end <= hak_load(&in_place_table.committed, HAK_ACQUIRE);
+    bool there = make ? area_reach(&in_place_table, end) : end <= hak_load(&in_place_table.committed, HAK_ACQUIRE);
     return there ? (_Atomic uint32_t *)in_place_table.start + slab : NULL;
 }
 

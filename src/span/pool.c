@@ -3,11 +3,9 @@
  * seq_cst, so one of the two sees the other, and no free run is left without its hint. */
 #include "span/pool.h"
 
-#include "arena/hugepages.h"
 #include "arena/mapping.h"
-#include "arena/recycled.h"
-#include "arena/retained.h"
 #include "arena/returned.h"
+#include "arena/retained.h"
 #include "arena/runs.h"
 #include "arena/window.h"
 #include "base/assert.h"
@@ -211,21 +209,20 @@ void hak__tiers_step(void)
     }
 }
 
-void hak__tier_opened(size_t super)
+/* A SuperSlab begins its life in slabs, as HOT; ends it, as EMPTY. */
+static void tier_opened(size_t super)
 {
     if (is_draining(super))
         set_draining(super, false);
     tier_add(&hak__tier_counts.hot, 1);
 }
 
-void hak__tier_emptied(size_t super)
+static void tier_emptied(size_t super)
 {
     if (is_draining(super) && set_draining(super, false))
         tier_add(&hak__tier_counts.emptied, 1);
     tier_add(&hak__tier_counts.hot, (uint64_t)-1);
 }
-
-void hak__tier_drawn(void) { tier_add(&hak__tier_counts.drawn, 1); }
 
 /* --- hints ----------------------------------------------------------------------------------------------------------- */
 
@@ -365,7 +362,7 @@ size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh)
         return HAK_NO_RUN;
     if (opening == HAK_OPEN_SMALL && *fresh && !hak__super_is_bare(super))
         hak__prefault(super, pool_in_slabs());
-    hak__tier_opened(super);
+    tier_opened(super);
     hak__slabs_open(&hak__supers[super], count, *fresh);
     set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
     hak_fetch_add(&hak__pool_counts.opened, 1, HAK_RELAXED);
@@ -393,7 +390,7 @@ size_t hak__pool_take(unsigned count, bool *fresh)
     if (found == HAK_NO_RUN && hak_load(&hak__tier_counts.draining, HAK_RELAXED) != 0) {
         found = pool_search(DRAINING_ONES, count, fresh);
         if (found != HAK_NO_RUN)
-            hak__tier_drawn();
+            tier_add(&hak__tier_counts.drawn, 1);
     }
     return found;
 }
@@ -416,7 +413,7 @@ static void pool_released(size_t super, uint64_t word)
     if (hak__slabs_unused(word) == ~0u && hak__slabs_close(&hak__supers[super])) {
         clear_hints(super, 0);
         hak_store(&hak__supers[super].assigned_to, 0, HAK_RELAXED); /* before any other thread can have it */
-        hak__tier_emptied(super);
+        tier_emptied(super);
         hak_fetch_add(&hak__pool_counts.closed, 1, HAK_RELAXED);
         hak__supers_give(super, 1);
         return;

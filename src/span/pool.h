@@ -88,12 +88,6 @@ void hak__tier_claimed(size_t super, uint64_t word);
 /* Makes little-used SuperSlabs drain. For upkeep; any thread, at any time. */
 void hak__tiers_step(void);
 
-/* A SuperSlab begins its life in slabs, as HOT; ends it, as EMPTY. */
-void hak__tier_opened(size_t super);
-void hak__tier_emptied(size_t super);
-
-void hak__tier_drawn(void); /* a DRAINING SuperSlab has served a claim */
-
 /* --- the pool ------------------------------------------------------------------------------------------------------------ */
 
 /* SuperSlabs opened for slabs so far, and those that emptied and went back to the arena; stats/live.c lists where the counts

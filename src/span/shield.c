@@ -1,11 +1,15 @@
-/* See shield.h. protect.c, aligned.c and heap_malloc.c call it to note; kinds/, huge/, userheap/, sample/ and profile/ call it
+/* See shield.h. mprotect below, aligned.c and heap_malloc.c call it to note; kinds/, huge/, userheap/, sample/ and profile/ call it
  * before they touch a block. */
 #include "span/shield.h"
+
+#include <errno.h>
+#include <sys/mman.h>
 
 #include "arena/mapping.h"
 #include "arena/window.h"
 #include "base/assert.h"
 #include "base/bits.h"
+#include "base/syscall.h"
 #include "harden/mode.h"
 
 enum { BESIDE_WORDS = 64 };
@@ -185,3 +189,22 @@ void hak__shield_watch(uintptr_t start, size_t bytes)
     hak_store(&watched_start, start, HAK_RELAXED);
     hak_store(&watched_end, start + bytes, HAK_RELAXED);
 }
+
+/* mprotect, so that the library knows, before a block is freed, of access that the program revoked from its pages. It makes that
+ * system call; a direct system call of the program goes unseen. Compiled only where the library replaces malloc, and not with
+ * HAKMEM_INTERPOSE=malloc-only. */
+#if HAK_OVERRIDE && HAK_INTERPOSE
+hak_export int mprotect(void *start, size_t bytes, int rights)
+{
+    bool fewer = (rights & (PROT_READ | PROT_WRITE)) != (PROT_READ | PROT_WRITE);
+    if (fewer)
+        hak__shield_note((uintptr_t)start, bytes);
+    int code = hak__syscall_code(hak__syscall(SYS_mprotect, start, bytes, rights));
+    if (fewer)
+        hak__shield_note((uintptr_t)start, bytes);
+    if (code != 0)
+        errno = code;
+    return code == 0 ? 0 : -1;
+}
+
+#endif

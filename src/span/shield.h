@@ -4,7 +4,7 @@
  *
  * A free writes a mark into the block without asking. Instead the rights are noted beforehand, and the frees of a span with a noted
  * slab are verified (span.h), so they take the slow path. Two things are noted:
- *   - rights that mprotect takes away, in blocks of every size (protect.c); before and after the call, because an owner that
+ *   - rights that mprotect takes away, in blocks of every size (shield.c); before and after the call, because an owner that
  *     moves its frontier meanwhile may write the old start_bound once more
  *   - every block of more than 56 KiB that was requested at a multiple of a page. Such memory gets guard pages, keys and advice
  *     by calls that the library cannot see (system calls past the C library), so its rights count as changed from the beginning.

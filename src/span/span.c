@@ -19,7 +19,7 @@ static void set_words(struct hak_span *span, uint32_t owner, uint32_t generation
     for (uint32_t i = span->slabs - 1u; i > 0; i--)
         hak__owner_set(slab + i, inner);
     /* Last: a thread that has read it may end a single-block span. release: pairs with the acquires in hak__heap_end_foreign and
-     * remote.c, since a merge hands over blocks that are just being freed. */
+     * give.c, since a merge hands over blocks that are just being freed. */
     hak_store(&hak__window.map[slab].owner, word, HAK_RELEASE);
 }
 

@@ -11,7 +11,7 @@
 
 #include "base/assert.h"
 #include "base/bits.h"
-#include "base/forked.h"
+#include "base/lock.h"
 #include "base/syscall.h"
 #include "diag/options.h"
 #include "diag/report.h"

@@ -8,8 +8,6 @@
 #include "base/assert.h"
 #include "base/bits.h"
 #include "base/syscall.h"
-#include "base/text.h"
-#include "diag/emitter.h"
 #include "diag/options.h"
 #include "diag/report.h"
 #include "userheap/userheap.h"

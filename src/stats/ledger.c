@@ -11,7 +11,6 @@
  * one state to another, but each page counts exactly once. */
 #include "stats/stats.h"
 
-#include "arena/meta.h"
 #include "arena/window.h"
 #include "os/os.h"
 
@@ -189,7 +188,7 @@ static void count_super(struct ledger_walk *walk, size_t super)
     if (kind == HAK_SUPER_HOLE)
         return;
     read_pages(walk, start);
-    if (kind == HAK_SUPER_HUGE) { /* a waiting run's resident pages are empty (arena/recycled.h) */
+    if (kind == HAK_SUPER_HUGE) { /* a waiting run's resident pages are empty (arena/retained.h) */
         walk->huge_waits = hak__owner_at(super * HAK_SUPER_SLABS) == 0;
         walk->huge_left = hak_load(&hak__supers[super].huge_bytes, HAK_RELAXED);
     }

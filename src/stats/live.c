@@ -4,11 +4,10 @@
  * once at start. Figures and columns follow diag/stats.def: a new one does not compile until stats.h says where it comes from. */
 #include "stats/stats.h"
 
-#include "arena/hugepages.h"
-#include "arena/meta.h"
+#include "arena/mapping.h"
 #include "arena/returned.h"
+#include "arena/window.h"
 #include "cache/cache.h"
-#include "diag/latency.h"
 #include "diag/options.h"
 #include "hakmem_live.h"
 #include "hakmem_stats.h"
@@ -20,7 +19,7 @@
 #include "sample/sample.h"
 #include "size/size.h"
 #include "span/pool.h"
-#include "upkeep/idle.h"
+#include "upkeep/upkeep.h"
 #include "userheap/userheap.h"
 
 /* X(name, address) */

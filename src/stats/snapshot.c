@@ -1,23 +1,22 @@
-/* The walk over the heaps, and the figures of other layers. Nothing here allocates, locks or waits. */
-#include "stats/stats.h"
-
+/* The walk over the heaps, and the figures of other layers; how long slow paths take. Nothing here allocates, locks or waits. */
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "arena/hugepages.h"
-#include "arena/meta.h"
+#include "arena/mapping.h"
 #include "arena/returned.h"
+#include "arena/window.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "base/syscall.h"
 #include "cache/cache.h"
-#include "diag/latency.h"
 #include "diag/options.h"
 #include "harden/quarantine.h"
 #include "huge/huge.h"
 #include "os/os.h"
 #include "span/pool.h"
-#include "upkeep/idle.h"
+#include "stats/stats.h"
+#include "upkeep/upkeep.h"
 #include "userheap/userheap.h"
 
 _Static_assert(HAK_CLASSES <= HAK_STATS_CLASSES, "every class has its place in the public structure");
@@ -239,4 +238,33 @@ void hak__process_figures(struct hak_heap_figures *out)
         process_without(out, &own);
     }
     out->used_bytes = out->peak_bytes = out->slab_bytes + out->huge_bytes;
+}
+
+/* --- times of slow paths ---------------------------------------------------------------------------------------------- */
+
+/* All threads add to the same words, which is slow only while times are measured. */
+hak_rare_data struct hak_latency hak__latencies[HAK_LATENCY_KINDS];
+
+uint64_t hak__latency_now(void)
+{
+    struct timespec t = { 0, 0 };
+    hak__syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+void hak__latency_add(enum hak_latency_kind kind, uint64_t started)
+{
+    hak_assert(kind < HAK_LATENCY_KINDS && started != 0, "a slow path of a kind, begun while the option was on");
+    uint64_t took = hak__latency_now() - started;
+    unsigned bucket = took == 0 ? 0 : (unsigned)hak_min(hak_msb64(took) + 1, HAK_LATENCY_BUCKETS - 1);
+    hak_fetch_add(&hak__latencies[kind].sum, took, HAK_RELAXED);
+    hak_fetch_add(&hak__latencies[kind].buckets[bucket], 1, HAK_RELAXED);
+}
+
+uint64_t hak__latency_sum(enum hak_latency_kind kind) { return hak_load(&hak__latencies[kind].sum, HAK_RELAXED); }
+
+uint64_t hak__latency_bucket(enum hak_latency_kind kind, unsigned bucket)
+{
+    hak_assert(kind < HAK_LATENCY_KINDS && bucket < HAK_LATENCY_BUCKETS, "the histogram has such a bucket");
+    return hak_load(&hak__latencies[kind].buckets[bucket], HAK_RELAXED);
 }

@@ -13,7 +13,6 @@
 #include "base/bits.h"
 #include "os/loaded.h"
 #include "os/os.h"
-#include "trace/reader.h"
 #include "trace/rows.h"
 
 enum { REMEMBERED = 2 };

@@ -59,7 +59,7 @@ hak_cold uint32_t hak__unwind(uintptr_t *frames, uint32_t most);
 /* The same from where a signal interrupted the thread, starting there; `context` is the handler's third argument. */
 hak_cold uint32_t hak__unwind_signal(uintptr_t *frames, uint32_t most, const void *context);
 
-/* --- stacks in reports (frames.c) ------------------------------------------------------------------------------------------
+/* --- stacks in reports (trace.c) -------------------------------------------------------------------------------------------
  *
  * A heading line, then one line per return address, as module+offset for addr2line. Safe in signal handlers: allocates nothing. */
 

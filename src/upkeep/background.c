@@ -1,19 +1,16 @@
 /* The background thread itself. */
-#include "upkeep/background.h"
+#include "upkeep/upkeep.h"
 
 #include "arena/arena.h"
-#include "arena/meta.h"
 #include "arena/returned.h"
+#include "arena/window.h"
 #include "base/assert.h"
 #include "base/bits.h"
-#include "base/forked.h"
 #include "base/lock.h"
 #include "diag/options.h"
 #include "os/os.h"
 #include "profile/profile.h"
-#include "upkeep/idle.h"
 #include "upkeep/nearness.h"
-#include "upkeep/step.h"
 
 /* auto: the least number of threads with heaps, and of mapped bytes. */
 enum { THREADS_LEAST = 2, PERIOD_LEAST_MS = 10, PERIOD_MOST_MS = 250, RETRY_MS = 1000 };
@@ -33,7 +30,7 @@ static _Atomic uint64_t background_not_before; /* in ms; the earliest time for t
 
 static uint32_t threads_least(void) { return hak__option(HAK_OPTION_background) == HAK_OPTION_AUTO ? THREADS_LEAST : 1; }
 
-/* Sequentially consistent (background.h). */
+/* Sequentially consistent (upkeep.h). */
 static bool has_threads(void) { return hak_load(&background_threads, HAK_SEQ_CST) >= threads_least(); }
 
 static bool is_wanted(void)

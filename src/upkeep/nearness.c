@@ -5,12 +5,12 @@
 #include "arena/limit.h"
 #include "base/assert.h"
 #include "base/bits.h"
-#include "base/forked.h"
+#include "base/lock.h"
 #include "cache/cache.h"
 #include "diag/options.h"
 #include "os/os.h"
 #include "profile/profile.h"
-#include "upkeep/step.h"
+#include "upkeep/upkeep.h"
 
 enum { LOOK_MS = 1000, NEAR_MS = 50, VAIN_MS = 3200, CALLED_AGAIN = 800, ROOM_PART = 8, GAIN_PART = 64 };
 #define WATCH_LEAST ((size_t)1 << 20)

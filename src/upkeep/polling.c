@@ -1,19 +1,16 @@
 /* Decides when slow paths poll the clock and take a step, and when a heap starts and stops polling. */
 #include "base/assert.h"
-#include "upkeep/polling.h"
+#include "upkeep/upkeep.h"
 
 #include "arena/returned.h"
-#include "base/forked.h"
+#include "base/lock.h"
+#include "cache/cache.h"
 #include "cache/large_cache.h"
-#include "cache/tune.h"
 #include "diag/options.h"
 #include "os/os.h"
 #include "profile/profile.h"
 #include "span/pool.h"
-#include "upkeep/background.h"
-#include "upkeep/idle.h"
 #include "upkeep/nearness.h"
-#include "upkeep/step.h"
 
 /* The clock is coarse: FAST_MS is two of its ticks on most systems. With this many refills in POLLING_CALLS calls, slow paths
  * suffice for an open heap to read the clock now and then. */

@@ -10,7 +10,7 @@
  * No block of a share is ever in another heap's bin, outbox or span: a free puts it into the bin of the thread's own share, or
  * under the share's lock into its span. So a heap that ends knows all its memory: its spans and huge blocks, each in a list.
  *
- * Samples lie elsewhere and have their own list (sample/record.h).
+ * Samples lie elsewhere and have their own list (sample/sample.h).
  *
  * Locks: the list's (HAK_RANK_OWNS), the heap's (HAK_RANK_OWN), then a share's like any heap's. After waiting for a share's lock a
  * thread checks again which heap has the block, or the share. A handle's memory is never reused for anything else.

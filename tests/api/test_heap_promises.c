@@ -3,8 +3,8 @@
 #include <fcntl.h>
 
 #include "hakmem_region.h"
-#include "heap/heap.h"
 #include "harden/mode.h"
+#include "heap/heap.h"
 #include "support/check.h"
 #include "support/memory.h"
 

@@ -8,7 +8,7 @@
 #ifndef HAK_TESTS_FUZZ_H
 #define HAK_TESTS_FUZZ_H
 
-#include "heap/spans.h"
+#include "heap/heap.h"
 #include "support/fake_os.h"
 
 #include <sys/prctl.h>
@@ -16,10 +16,9 @@
 #include "arena/runs.h"
 #include "base/bits.h"
 #include "cache/cache.h"
-#include "cache/tune.h"
 #include "hakmem.h"
 #include "huge/huge.h"
-#include "process/start.h"
+#include "process/process.h"
 #include "stats/stats.h"
 #include "support/figures.h"
 

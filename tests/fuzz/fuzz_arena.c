@@ -6,7 +6,6 @@
 #include "fuzz.h"
 
 #include "arena/arena.h"
-#include "arena/recycled.h"
 #include "arena/retained.h"
 #include "arena/runs.h"
 #include "support/figures.h"

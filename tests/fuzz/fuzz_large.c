@@ -6,7 +6,6 @@
 #include "fuzz.h"
 
 #include "cache/cache.h"
-#include "cache/outbox.h"
 #include "heap/heap.h"
 #include "support/heaps.h"
 

@@ -6,6 +6,7 @@ every option; and answers bad input with one line."""
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
 import time
@@ -119,7 +120,8 @@ class Starter(unittest.TestCase):
         pid = self.start(mib=64)
         said = hakmem("ledger", pid).stdout
         self.assertGreater(float(re.search(r"hands, at most +([0-9.]+) MiB", said).group(1)), 60)
-        resident = int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)) / 1024
+        rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()  # status is rounded by batches of each processor
+        resident = int(re.search(r"Rss:\s+(\d+)", rollup).group(1)) / 1024
         self.assertAlmostEqual(float(re.search(r"^resident +([0-9.]+) MiB", said, re.M).group(1)), resident, delta=2)
 
     def test_doctor(self):
@@ -136,6 +138,17 @@ class Starter(unittest.TestCase):
         done = hakmem("profile", pid, "-o", self.place / "dump.pb.gz", "-s", 1)
         self.assertEqual(done.returncode, 2)
         self.assertIn("only .heap and .json can be written without the lab", done.stderr)
+
+    def test_an_interrupted_profile_is_whole_and_off(self):
+        pid, path = self.start(), self.place / "dump.json"
+        with subprocess.Popen([STARTER, "profile", str(pid), "-o", path, "-s", "600"], stdout=subprocess.DEVNULL) as profile:
+            time.sleep(1)
+            profile.send_signal(signal.SIGTERM)
+            self.assertEqual(profile.wait(60), 0)
+        self.assertIn('"sites":', path.read_text())
+        began = time.monotonic()
+        self.assertEqual(hakmem("profile", pid, "-o", path, "-s", 2).returncode, 0)
+        self.assertGreater(time.monotonic() - began, 2)   # one that runs is dumped at once
 
     def test_profile_by_signal(self):
         """Where other processes' memory is closed, here by a filter of system calls as if by Yama, the signal serves."""
@@ -172,7 +185,8 @@ class Starter(unittest.TestCase):
         self.addCleanup(plain.kill)
         time.sleep(0.2)
         for words in (["stats", gone.pid], ["stats", plain.pid], ["ledger", "x"], ["profile", plain.pid], ["postmortem", "/nonexistent"],
-                      ["postmortem", self.place], ["nonsense"], ["doctor", plain.pid], ["profile", plain.pid, "-o", self.place / "p"]):
+                      ["postmortem", self.place], ["nonsense"], ["doctor", plain.pid], ["profile", plain.pid, "-o", self.place / "p"],
+                      ["profile", plain.pid, "-o", self.place / "p", "-s", "1m"]):
             done = hakmem(*words)
             self.assertNotEqual(done.returncode, 0, words)
             self.assertEqual(len(done.stderr.splitlines()), 1, (words, done.stderr))

@@ -1,7 +1,7 @@
 // expect: hakmem: crash: SIGSEGV at 0x[0-9a-f]+: in a(?: free|n unmapped) SuperSlab
 // env: HAKMEM_CRASH_REPORT=1
 // signal: SIGSEGV
-// A huge block used after its end: its SuperSlabs are free, since so large a block does not wait for the next request (arena/recycled.h).
+// A huge block used after its end: its SuperSlabs are free, since so large a block does not wait for the next request (arena/retained.h).
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdlib.h>

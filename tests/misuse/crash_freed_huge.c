@@ -1,7 +1,7 @@
 // expect: hakmem: crash: SIGSEGV at 0x[0-9a-f]+: inside a free huge block of 5242880 bytes, offset 0 \(block 0x[0-9a-f]+\)
 // env: HAKMEM_CRASH_REPORT=1
 // signal: SIGSEGV
-// A huge block used after its end, while it waits for the next request of its size (arena/recycled.h).
+// A huge block used after its end, while it waits for the next request of its size (arena/retained.h).
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdlib.h>

@@ -15,6 +15,7 @@ which prints no statistics: this tells a fault of HAKMEM from a fault of every r
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
 import re
@@ -42,6 +43,10 @@ class Failure(Exception):
     """A test found something wrong."""
 
 
+class Hang(Failure):
+    """A program, or one that it has left behind, doesn't end."""
+
+
 class Skip(Exception):
     """A test can't run here."""
 
@@ -57,6 +62,18 @@ def need(program, package):
     if path is None:
         raise Skip(f"{program} is missing: install {package}")
     return path
+
+
+def served_processes(shared_object):
+    """What each thread of the processes with this library waits for."""
+    lines = []
+    for maps in pathlib.Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if str(shared_object) in maps.read_text():
+                lines.append((maps.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+                lines += [f"  {task.name}: {(task / 'wchan').read_text()}, call {(task / 'syscall').read_text().strip()}"
+                          for task in (maps.parent / "task").iterdir()]
+    return "\n".join(lines)
 
 
 def tail(text, lines=30):
@@ -87,12 +104,19 @@ class Allocator:
             environment["HAKMEM_STATS"] = self.statistics
         return {**environment, **(extra or {})}
 
-    def run(self, command, cwd=None, extra=None, input=None, expect=0):
-        """Run a program to its end, take up its statistics and return its standard output."""
-        done = subprocess.run(
-            [str(word) for word in command], cwd=cwd, env=self.environment(extra), input=input,
-            stdin=subprocess.DEVNULL if input is None else None,
-            capture_output=True, text=True, errors="replace", check=False)
+    def run(self, command, cwd=None, extra=None, input=None, expect=0, limit_s=None):
+        """Run a program to its end, take up its statistics and return its standard output.
+
+        What takes longer than `limit_s` hangs, and the failure says where.
+        """
+        try:
+            done = subprocess.run(
+                [str(word) for word in command], cwd=cwd, env=self.environment(extra), input=input,
+                stdin=subprocess.DEVNULL if input is None else None,
+                capture_output=True, text=True, errors="replace", check=False, timeout=limit_s)
+        except subprocess.TimeoutExpired as late:
+            raise Hang(f"{command[0]} on {self.name} or a process of its own hangs; still there:\n"
+                          f"{served_processes(self.shared_object)}\n{late.stdout}\n{late.stderr}") from late
         self.take_statistics(done.stderr)
         check(done.returncode == expect,
               f"{command[0]} on {self.name} ended with {done.returncode} instead of {expect}:\n"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # test: timeout=300 cost=110
-"""gcc and g++ on HAKMEM make the same object code from large files, byte for byte, and it runs.
+"""gcc and g++ make the same object code from large files, byte for byte.
 
 The files are made here: a C file of many functions, and a C++ file that instantiates many templates of
 the standard library. The compiler proper, the assembler and the linker are processes of their own.

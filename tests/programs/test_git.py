@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # test: timeout=300 cost=60
-"""git clones, repacks and checks repositories on HAKMEM and comes to the same objects.
+"""git clones, repacks and checks repositories to the same objects.
 
 One repository is made here, with thousands of commits, so that packing has work to do; the other is the
 project's own, where the sources are a git repository. git's many processes and threads all run on the library.

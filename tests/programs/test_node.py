@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # test: timeout=120
-"""Node runs a JSON workload with buffers, compression and worker threads on HAKMEM, with the right checksums."""
+"""Node runs JSON, buffers, compression and worker threads, with the right checksums."""
 
 import pathlib
 

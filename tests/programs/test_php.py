@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # test: timeout=200
-"""PHP runs a workload of arrays, objects, XML, SQLite and more on HAKMEM. It opens its extensions with RTLD_DEEPBIND, and they
-free what it has allocated. With Zend's own allocator, which takes pages from the system, and with malloc in its place."""
+"""PHP runs arrays, objects, XML and SQLite, with Zend's own allocator and with malloc in its place.
+
+It opens its extensions with RTLD_DEEPBIND, and they free what it has allocated. Zend's allocator takes pages from the system."""
 
 import pathlib
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # test: timeout=600 cost=80
-"""Python's own test modules give the same results on HAKMEM as on the system's malloc.
+"""Python's own test modules give the same results as on the system's malloc.
 
 PYTHONMALLOC=malloc takes Python's own allocator away, so that every object goes to malloc. Each
 module runs in a process of its own; most of the time is spent in tests that sleep, so several run
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree
 
-from support import Failure, Skip, check, main
+from support import Failure, Hang, Skip, check, main
 
 MODULES = [  # The slowest first, so that the others run beside it.
     "test_multiprocessing_fork", "test_subprocess", "test_threading", "test_ctypes",
@@ -22,12 +22,15 @@ MODULES = [  # The slowest first, so that the others run beside it.
 ]
 COUNTED_EXACTLY = ["test_bytes", "test_json", "test_dict", "test_list"]
 AT_ONCE = 5
+HANGS_AFTER_S = 450  # then regrtest shows the stacks and ends
 
 # The tests compare what their children write to stderr, so that only this process may print
 # statistics: the library has read the option, the children shall not see it. regrtest's own main is
-# called because `-m test` starts another process in newer versions.
+# called because `-m test` starts another process in newer versions. A shell that starts tests in the
+# background has them ignore SIGINT, for which several tests wait.
 RUNNER = """
-import os
+import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.pop("HAKMEM_STATS", None)
 from test.libregrtest.main import main
 main()
@@ -68,8 +71,11 @@ def run_module(python, module, allocator, directory):
     report = directory / "report.xml"
     printed = ""
     try:
-        allocator.run([python, "-c", RUNNER, "--junit-xml", report, module],
-                      cwd=directory, extra={"PYTHONMALLOC": "malloc", "TMPDIR": str(directory)})
+        allocator.run([python, "-c", RUNNER, "--timeout", HANGS_AFTER_S, "--junit-xml", report, module],
+                      cwd=directory, extra={"PYTHONMALLOC": "malloc", "TMPDIR": str(directory)},
+                      limit_s=HANGS_AFTER_S + 60)
+    except Hang:
+        raise
     except Failure as failure:
         printed = str(failure)
     check(report.exists() and report.stat().st_size, f"{module} didn't finish: {printed}")

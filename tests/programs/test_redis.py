@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # test: timeout=300 cost=55
-"""redis-server on HAKMEM keeps its data under redis-benchmark and while it forks to save.
+"""redis-server keeps its data under redis-benchmark and while it forks to save.
 
 Known keys of several types are written first. Then 50 pipelining clients run SET, GET, LPUSH and
 LRANGE while the server saves in the background, which forks it under load. Afterwards the known

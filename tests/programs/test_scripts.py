@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # test: timeout=120
-"""perl and bash run scripts full of small strings on HAKMEM, with the right output."""
+"""perl and bash run scripts full of small strings, with the right output."""
 
 from support import main, need
 

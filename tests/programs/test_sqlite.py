@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # test: timeout=300 cost=60
-"""SQLite inserts, indexes and queries a million rows on HAKMEM, and its database is intact."""
+"""SQLite inserts, indexes and queries a million rows, and its database is intact."""
 
 from support import check, main, need, tail
 

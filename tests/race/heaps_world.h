@@ -7,7 +7,6 @@
 
 #include "diag/options.h"
 #include "heap/heap.h"
-#include "heap/spans.h"
 #include "span/pool.h"
 #include "world.h"
 
@@ -15,10 +14,6 @@ enum { SMALL = HAK_CLASS_2048, LARGE = HAK_CLASS_524288, LARGE_SLABS = 8, SLABS 
 
 /* The options that heap/ reads, at their defaults. */
 _Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_OPTION_refill_count] = 32, [HAK_OPTION_warm_pool_prefill] = 3 };
-enum hak_option_origin hak__option_origin(enum hak_option option)
-{
-    return (enum hak_option_origin)(hak_load(&hak__option_words[option], HAK_RELAXED) >> HAK_ORIGIN_SHIFT);
-}
 
 static _Atomic uint32_t out[SLABS];            /* blocks in the program's hands, by slab and index */
 static unsigned content[SLABS * PER_SLAB];     /* what their holders write, plainly */

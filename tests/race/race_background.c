@@ -6,18 +6,15 @@
 #include <setjmp.h>
 
 #include "arena/arena.h"
-#include "arena/meta.h"
-#include "base/forked.h"
+#include "arena/window.h"
 #include "base/lock.h"
 #include "diag/options.h"
 #include "os/os.h"
 #include "support/explore.h"
-#include "upkeep/background.h"
+#include "upkeep/upkeep.h"
 
 #include "arena/returned.h"
-#include "upkeep/idle.h"
 #include "upkeep/nearness.h"
-#include "upkeep/step.h"
 
 enum { ACTORS = 2 };
 

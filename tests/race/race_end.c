@@ -1,6 +1,6 @@
 /* hak__heap_end_foreign (heap/heap.c), every schedule within the bounds: spans of one block are ended by threads that do
  * not own them, at the same time, by two who both free the same block, and under a publisher of a former life of the
- * span who is late in queueing it (the `queued` mark of heap/remote.c). */
+ * span who is late in queueing it (the `queued` mark of heap/give.c). */
 // test: check timeout=300
 #include "heaps_world.h"
 

@@ -9,7 +9,7 @@
  * In the child: no block is in two hands, whatever the program held can be freed, the parked heaps are a list without a
  * cycle, and every heap that is in use is valid. What the other thread was changing may be lost, nothing else. */
 // test: check
-#include "heap/spans.h"
+#include "heap/heap.h"
 #include "heaps_world.h"
 
 #include <stdlib.h>
@@ -19,9 +19,6 @@
 
 #include "cache/cache.h"
 #include "cache/large_cache.h"
-#include "cache/outbox.h"
-#include "cache/tune.h"
-#include "heap/heap.h"
 
 enum { CHILD_IS_CONTENT = 42, TAKES = 3 * PER_SLAB, SLOTS = 8 };
 
@@ -135,8 +132,6 @@ static void fork_now(void)
 
 /* --- forks in a handler ----------------------------------------------------------------------------------------------------- */
 
-struct hak_forked hak__forked;
-struct hak_wiped hak__wiped;
 uint32_t hak__fork_repairs(void) { return atomic_load_explicit(&repairs, HAK_RELAXED); }
 
 /* The child is put in order when the interrupted call comes to look, not before. */

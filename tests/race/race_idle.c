@@ -1,16 +1,16 @@
-/* The walk over idle spans (upkeep/idle.c) as malloc_trim takes it, at once, beside ends and rebirths: a single-block span ends by another
+/* The walk over idle spans (upkeep/step.c) as malloc_trim takes it, at once, beside ends and rebirths: a single-block span ends by another
  * thread's free, and its slabs become a third one's span; owners take, give and end spans; two walk. The walker works only on spans of a
  * heap that it has locked. */
 // test: check
-#include "heap/spans.h"
+#include "heap/heap.h"
 #include "heaps_world.h"
 
 #include <string.h>
 
 #include "arena/limit.h"
-#include "os/os.h"
 #include "harden/spans.h"
-#include "upkeep/idle.h"
+#include "os/os.h"
+#include "upkeep/upkeep.h"
 
 enum { OFTEN_SINGLE = HAK_CLASS_81920 };
 

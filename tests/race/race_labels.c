@@ -1,8 +1,8 @@
-/* Labels (sample/labels.h), every schedule within the bounds: threads that set the same label find the same part, complete, and no
+/* Labels (sample/sample.h), every schedule within the bounds: threads that set the same label find the same part, complete, and no
  * bucket has one twice. */
 #include <string.h>
 
-#include "sample/labels.h"
+#include "sample/sample.h"
 #include "world.h"
 
 enum { ROOM = 4096 };

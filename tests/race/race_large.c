@@ -9,8 +9,8 @@
 #define BIN_CLASS HAK_CLASS_65536
 #include "bin_world.h"
 
+#include "cache/cache.h"
 #include "cache/large_cache.h"
-#include "cache/tune.h"
 #include "diag/options.h"
 #include "os/os.h"
 

@@ -11,13 +11,11 @@
 #include "base/lock.h"
 #include "cache/cache.h"
 #include "cache/large_cache.h"
-#include "cache/outbox.h"
-#include "cache/tune.h"
 #include "diag/options.h"
 
 static struct hak_bin *bin(void) { return &the_heap()->bins[BIN_CLASS]; }
 
-/* --- what contents.c and cache.c call ----------------------------------------------------------------------------------------------- */
+/* --- what contents.c and refill.c call ----------------------------------------------------------------------------------------------- */
 
 void hak__heap_give(struct hak_heap *heap, void *const *blocks, uint32_t count, const char *function)
 {

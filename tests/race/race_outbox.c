@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "cache/cache.h"
-#include "cache/outbox.h"
 #include "heap/heap.h"
 
 enum { CLASS = HAK_CLASS_1024, OTHER_CLASS = HAK_CLASS_1280, BLOCKS = 4, MINE = 2, THEIRS = 1 };   /* two spans of one word of bits each */

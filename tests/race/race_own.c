@@ -12,27 +12,21 @@
 
 #include "heaps_world.h"
 
-#include "entry/pop.h"
-#include "base/forked.h"
+#include "base/lock.h"
 #include "cache/cache.h"
 #include "cache/large_cache.h"
-#include "cache/outbox.h"
-#include "cache/tune.h"
 #include "diag/report.h"
 #include "guard/check.h"
-#include "guard/exact.h"
 #include "heap/heap.h"
 #include "huge/huge.h"
 #include "kinds/kind.h"
-#include "userheap/userheap.h"
-#include "profile/profile.h"
+#include "process/process.h"
 #include "process/request.h"
+#include "profile/profile.h"
 #include "sample/sample.h"
 #include "span/shield.h"
-#include "process/start.h"
-#include "process/thread.h"
-#include "upkeep/polling.h"
-#include "upkeep/step.h"
+#include "upkeep/upkeep.h"
+#include "userheap/userheap.h"
 
 /* Not for the model of weak orders, which would take the word of all threads for one. */
 #define OUTSIDE __attribute__((no_sanitize("thread")))

@@ -1,4 +1,4 @@
-/* Publication and reception of remote frees (heap/remote.c, span/span.c), every schedule within the bounds:
+/* Publication and reception of remote frees (heap/give.c, span/span.c), every schedule within the bounds:
  *   1. two publishers, one owner, one span: every published block is collected, none twice;
  *   2. two publishers, one owner, two spans: the pending stack's links stay right while spans are queued again;
  *   3. a span ends and is born again under another owner while a publisher of its first life is late in queueing it:

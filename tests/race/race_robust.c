@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/forked.h"
+#include "base/lock.h"
 #include "base/syscall.h"
 #include "support/explore.h"
 

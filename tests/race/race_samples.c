@@ -1,8 +1,8 @@
-/* Samples of user heaps (sample/record.h), every schedule within the bounds: blocks are freed while their heap ends all, becomes malloc's
+/* Samples of user heaps (sample/sample.h), every schedule within the bounds: blocks are freed while their heap ends all, becomes malloc's
  * or takes new ones, and what is free serves again at once. Each block ends in one hand; the list has just the records that say so,
  * its sums are theirs, and the account has given back what has left. */
 #include "diag/report.h"
-#include "sample/record.h"
+#include "sample/sample.h"
 #include "world.h"
 
 enum { RECORDS = 3, BYTES = 100 };

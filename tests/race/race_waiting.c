@@ -1,14 +1,13 @@
-/* Runs that wait in front of the arena (arena/recycled.h), every schedule within the bounds: threads that put and take at the same
+/* Runs that wait in front of the arena (arena/retained.h), every schedule within the bounds: threads that put and take at the same
  * line while another gives all of them back. Each run is in one hand, in one word, or with the arena, and one that waits is
  * found by the next who gives back. */
-#include "arena/recycled.h"
 #include "arena/returned.h"
+#include "arena/retained.h"
 
 #include <errno.h>
 
 #include "arena/limit.h"
 #include "arena/mapping.h"
-#include "arena/retained.h"
 #include "diag/options.h"
 #include "world.h"
 

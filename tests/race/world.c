@@ -7,23 +7,21 @@
 
 #include <string.h>
 
-#include "arena/hugepages.h"
 #include "arena/limit.h"
 #include "arena/mapping.h"
-#include "arena/meta.h"
-#include "arena/recycled.h"
-#include "arena/retained.h"
 #include "arena/returned.h"
+#include "arena/retained.h"
 #include "arena/runs.h"
 #include "arena/window.h"
 #include "base/assert.h"
-#include "harden/quarantine.h"
-#include "harden/spans.h"
+#include "base/syscall.h"
 #include "diag/options.h"
 #include "diag/report.h"
+#include "harden/quarantine.h"
+#include "harden/spans.h"
 #include "os/os.h"
-#include "userheap/userheap.h"
 #include "profile/profile.h"
+#include "userheap/userheap.h"
 
 static hak_line_aligned struct hak_super supers[WORLD_SUPERS];
 static hak_line_aligned struct hak_super_word words[1];
@@ -121,7 +119,7 @@ size_t hak__arena_room(size_t idle, size_t used, uint64_t now_ms)
 }
 
 /* What it costs does not either. */
-__attribute__((weak)) void hak__return_regret(enum hak_unused kind, size_t bytes, uint64_t idle_ms) { (void)kind, (void)bytes, (void)idle_ms; }
+void hak__return_regret(enum hak_unused kind, size_t bytes, uint64_t idle_ms) { (void)kind, (void)bytes, (void)idle_ms; }
 
 __attribute__((weak)) void hak__waiting_end(void) {}   /* no run waits */
 
@@ -176,10 +174,11 @@ __attribute__((weak)) void world_waits(void) {}
 
 /* Locks know the threads of a case by these numbers. No child is forked, but in the cases of forks. */
 uint32_t hak__lock_me(void) { return 1 + explore_thread(); }
-__attribute__((weak)) struct hak_forked hak__forked;
-__attribute__((weak)) struct hak_wiped hak__wiped;
-__attribute__((weak)) void hak__fork_found(void) {}
-__attribute__((weak)) uint32_t hak__fork_repairs(void) { return 0; }
+__attribute__((weak)) long hak__syscall_made(long number, long a, long b, long c, long d, long e, long f)
+{
+    (void)number, (void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
+    return -ENOSYS;
+}
 
 /* The classes of the cases need no bitmaps of their own. */
 __attribute__((weak)) void *hak__meta_alloc(size_t bytes)

@@ -10,7 +10,7 @@
 #include "hakmem.h"
 #include "hakmem_stats.h"
 #include "support/stress.h"
-#include "upkeep/background.h"
+#include "upkeep/upkeep.h"
 
 enum { PATIENCE_MS = 60000, STEP_MS = 5 };   /* how long something may take that takes milliseconds */
 

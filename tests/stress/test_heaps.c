@@ -14,10 +14,10 @@
 #include <time.h>
 
 #include "hakmem.h"
-#include "os/os.h"
 #include "harden/mode.h"
+#include "os/os.h"
 #include "support/stress.h"
-#include "upkeep/step.h"
+#include "upkeep/upkeep.h"
 
 enum { HEAPS = 24, SLOTS = 60, THREADS_MAX = 64, CHILD_SECONDS = 60 };
 

@@ -12,11 +12,11 @@
  *   HAK_STRESS_SHORT         1700 x seconds         100000      threads in all
  *   HAK_STRESS_WINDOW        8                      32          threads at once */
 // test: check timeout=600
-#include "os/os.h"
 #include "harden/mode.h"
+#include "os/os.h"
 #include "support/figures.h"
 #include "support/stress.h"
-#include "upkeep/step.h"
+#include "upkeep/upkeep.h"
 
 enum { BLOCKS = 64, MAILBOX = 256, WINDOW_MAX = 256 };
 

@@ -2,7 +2,7 @@
 #ifndef HAK_TESTS_SUPPORT_FIGURES_H
 #define HAK_TESTS_SUPPORT_FIGURES_H
 
-#include "arena/meta.h"
+#include "arena/window.h"
 #include "span/pool.h"
 
 struct arena_figures {

@@ -6,10 +6,8 @@
 #include "arena/runs.h"
 #include "cache/cache.h"
 #include "cache/large_cache.h"
-#include "cache/outbox.h"
 #include "harden/quarantine.h"
-#include "cache/tune.h"
-#include "heap/spans.h"
+#include "heap/heap.h"
 #include "support/check.h"
 #include "support/memory.h"
 

@@ -1,8 +1,7 @@
 /* See stress.h. */
 #include "arena/runs.h"
 #include "cache/cache.h"
-#include "cache/tune.h"
-#include "heap/spans.h"
+#include "heap/heap.h"
 #include "support/stress.h"
 
 #include <fcntl.h>

@@ -15,7 +15,7 @@
 #include "cache/cache.h"
 #include "hakmem.h"
 #include "huge/huge.h"
-#include "process/thread.h"
+#include "process/process.h"
 #include "stats/stats.h"
 
 #if defined(__SANITIZE_ADDRESS__) || HAK_TSAN

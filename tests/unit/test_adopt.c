@@ -2,9 +2,7 @@
  * wait for them; heaps in use keep theirs; whatever is freed late finds the new owner; and the parked heaps stay
  * parked. */
 #include "cache/cache.h"
-#include "cache/outbox.h"
 #include "heap/heap.h"
-#include "heap/spans.h"
 #include "support/heaps.h"
 
 enum { CLASS_1024 = HAK_CLASS_TINY_LAST, SPANS = 10, MANY = 1024 };

@@ -1,6 +1,7 @@
 /* base/bits.h against the plainest code that does the same: rounding, counts, masks of the whole width, and the places
  * where runs of ones begin. */
 #include "base/bits.h"
+
 #include "support/check.h"
 
 static void rounding(void **state)
@@ -86,6 +87,23 @@ static void runs(void **state)
     expect_eq(hak_run_starts(0, 1), 0);
 }
 
+/* --- texts ------------------------------------------------------------------------------------------------------------ */
+
+/* hak_begins: what a text begins with, which may be all of it or nothing. */
+
+static void beginnings(void **state)
+{
+    (void)state;
+    expect(hak_begins("free", "free"));
+    expect(hak_begins("free_sized", "free"));
+    expect(hak_begins("free", ""));
+    expect(hak_begins("", ""));
+    expect(!hak_begins("fre", "free"));
+    expect(!hak_begins("", "free"));
+    expect(!hak_begins("realloc", "free"));
+    expect(!hak_begins("frei", "free"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -93,6 +111,7 @@ int main(void)
         cmocka_unit_test(powers_of_two),
         cmocka_unit_test(counts_and_masks),
         cmocka_unit_test(runs),
+        cmocka_unit_test(beginnings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

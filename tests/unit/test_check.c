@@ -4,9 +4,9 @@
 
 #include "cache/cache.h"
 #include "hakmem.h"
+#include "process/process.h"
 #include "span/pool.h"
 #include "support/heaps.h"
-#include "process/thread.h"
 
 enum { COUNT = 600, ROUNDS = 200 };
 

@@ -2,7 +2,6 @@
  * what they do not need back to them at once, for any other; a class that has taken its share is its own heap's business from
  * then on; while the common heaps are busy, and in a process of few threads, nobody waits for them or uses them. */
 #include "cache/cache.h"
-#include "cache/outbox.h"
 #include "diag/options.h"
 #include "heap/heap.h"
 #include "support/heaps.h"

@@ -2,7 +2,6 @@
  * another heap's, in an outbox, as a remote bit, in a bitmap, above the frontier, in a span that was adopted or has
  * ended; and a block in use is found nowhere, whatever stale pointers to it are left above a top or a count. */
 #include "cache/cache.h"
-#include "cache/outbox.h"
 #include "heap/heap.h"
 #include "support/heaps.h"
 

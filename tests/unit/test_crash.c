@@ -2,7 +2,7 @@
  * whole programs (misuse/crash_*.c). */
 #include "kinds/kind.h"
 
-#include "cache/outbox.h"
+#include "cache/cache.h"
 #include "huge/huge.h"
 #include "support/heaps.h"
 

@@ -3,7 +3,6 @@
  * After each step the arena is valid, and what the kernel has mapped are no more pieces than it says. */
 #include "arena/arena.h"
 #include "arena/limit.h"
-#include "arena/recycled.h"
 #include "arena/retained.h"
 #include "arena/runs.h"
 

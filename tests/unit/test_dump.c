@@ -3,7 +3,6 @@
 #include "stats/stats.h"
 
 #include "cache/cache.h"
-#include "cache/outbox.h"
 #include "diag/options.h"
 #include "heap/heap.h"
 #include "huge/huge.h"

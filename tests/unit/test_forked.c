@@ -1,5 +1,5 @@
-/* base/forked.h on kernels that refuse MADV_WIPEONFORK: a child is put in order once, and never after it has made threads. */
-#include "base/forked.h"
+/* base/lock.h on kernels that refuse MADV_WIPEONFORK: a child is put in order once, and never after it has made threads. */
+#include "base/lock.h"
 
 #include <pthread.h>
 #include <sys/mman.h>

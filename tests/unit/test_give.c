@@ -1,7 +1,6 @@
 /* heap/give.c, and what collecting makes of it: two frees of one block, in each order in which the owner O and the others A and B
  * can meet. A free by another thread leaves the block as it is; the owner looks at it when it collects. */
 #include "cache/cache.h"
-#include "cache/outbox.h"
 #include "support/heaps.h"
 
 enum { CLASS_64 = 3, COUNT = 20 };

@@ -1,8 +1,8 @@
 /* harden/mode.h: a freed large block is closed by the kernel's guards, or where there are none by protection, and is zero when
  * it is opened again; where the system refuses both it is only cleared; one that cannot be opened again is given to nobody;
  * who looks at a block keeps it from being closed meanwhile. */
-#include "heap/spans.h"
 #include "harden/spans.h"
+#include "heap/heap.h"
 
 #include "arena/runs.h"
 #include "diag/options.h"

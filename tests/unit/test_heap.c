@@ -4,7 +4,6 @@
  * ended or changed hands meanwhile. */
 #include "heap/heap.h"
 
-#include "heap/spans.h"
 #include "span/pool.h"
 #include "support/figures.h"
 #include "support/heaps.h"

@@ -5,7 +5,6 @@
 
 #include <sys/mman.h>
 
-#include "heap/spans.h"
 #include "span/pool.h"
 #include "support/figures.h"
 #include "support/heaps.h"

@@ -4,10 +4,9 @@
  * two looks goes back; a block freed by another thread does not count as in use for good. */
 #include "cache/cache.h"
 
+#include "arena/returned.h"
 #include "base/bits.h"
-#include "base/retain.h"
 #include "cache/large_cache.h"
-#include "cache/tune.h"
 #include "diag/options.h"
 #include "os/os.h"
 #include "support/figures.h"

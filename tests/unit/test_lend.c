@@ -1,7 +1,6 @@
 /* arena/recycled.c on a steered system: which emptied SuperSlab lends to which part of a run, what is left of it, and what becomes
  * of the run when the kernel refuses. After each step the arena is valid and what it says is mapped is mapped. */
 #include "arena/arena.h"
-#include "arena/recycled.h"
 #include "arena/retained.h"
 #include "arena/runs.h"
 

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <sys/uio.h>
 
-#include "cache/outbox.h"
+#include "cache/cache.h"
 #include "diag/options.h"
 #include "hakmem_live.h"
 #include "heap/heap.h"

@@ -1,6 +1,6 @@
-/* arena/meta.h on a steered system: the metadata windows lie apart and grow by steps, by less where they must; the pool hands out zeroed
+/* arena/window.h on a steered system: the metadata windows lie apart and grow by steps, by less where they must; the pool hands out zeroed
  * memory, heaps have places by their ids; a growth that a fork has interrupted is undone in the child. */
-#include "arena/meta.h"
+#include "arena/window.h"
 
 #include "arena/runs.h"
 #include "base/bits.h"

@@ -3,7 +3,7 @@
 #include "upkeep/nearness.h"
 
 #include "arena/limit.h"
-#include "base/forked.h"
+#include "base/lock.h"
 #include "diag/options.h"
 #include "support/fake_os.h"
 #include "support/groups.h"

@@ -2,7 +2,6 @@
  * when another slab needs its bucket, and when flushed; large blocks do not wait; and misuse that can be seen before
  * publication is reported then. */
 #include "cache/cache.h"
-#include "cache/outbox.h"
 #include "support/heaps.h"
 
 enum { CLASS_64 = HAK_CLASS_64, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, MANY = 4096 };

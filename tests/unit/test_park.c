@@ -2,7 +2,6 @@
  * child takes over the heaps of threads that it does not have, unless they were being changed. */
 #include "cache/cache.h"
 #include "cache/large_cache.h"
-#include "cache/outbox.h"
 #include "heap/heap.h"
 #include "support/heaps.h"
 

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 
 #include "arena/arena.h"
-#include "arena/meta.h"
 #include "arena/runs.h"
 #include "arena/window.h"
 #include "support/fake_os.h"

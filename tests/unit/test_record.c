@@ -1,8 +1,13 @@
-/* sample/record.h: records join a heap as far as its limit and its life allow, leave it in any order, are visited, end and are merged; and
+/* sample/sample.h: records join a heap as far as its limit and its life allow, leave it in any order, are visited, end and are merged; and
  * a forked child makes whole what a thread was in the middle of that it does not have. */
-#include "sample/record.h"
+#include "sample/sample.h"
 
+#include <pthread.h>
+
+#include "hakmem.h"
+#include "os/os.h"
 #include "support/check.h"
+#include "support/heaps.h"
 
 enum { RECORDS = 5, BYTES = 1000 };
 
@@ -147,6 +152,169 @@ static void in_a_forked_child(void **state)
     expect_list(0, 0);
 }
 
+/* --- labels ----------------------------------------------------------------------------------------------------------- */
+
+/* sample/sample.h: the same labels are the same address, in whatever order they were set and by whichever thread; a key comes once;
+ * texts are cut between characters; beyond its bounds a value is "(other)", and other keys go on. */
+
+static const struct hak_labels *with(const struct hak_labels *labels, const char *key, const char *value)
+{
+    return hak__labels_with(labels, key, value);
+}
+
+static void expect_label(const struct hak_labels *labels, const char *key, const char *value)
+{
+    const struct hak_labels *at = labels;
+    while (at != NULL && strcmp(hak__label_key(at), key) != 0)
+        at = at->under;
+    expect(value == NULL ? at == NULL : at != NULL && strcmp(hak__label_value(at), value) == 0);
+}
+
+static unsigned count_of(const struct hak_labels *labels)
+{
+    return labels == NULL ? 0 : 1 + count_of(labels->under);
+}
+
+FRESH_TEST(order_is_no_matter)
+{
+    (void)argument;
+    heaps_start();
+    const struct hak_labels *ab = with(with(NULL, "a", "1"), "b", "2"), *ba = with(with(NULL, "b", "2"), "a", "1");
+    expect(ab == ba && count_of(ab) == 2);
+    expect(with(with(with(ab, "a", "3"), "b", "4"), "a", "1") == with(with(NULL, "a", "1"), "b", "4"));
+    expect(with(with(ab, "a", NULL), "b", NULL) == NULL && with(ab, "c", NULL) == ab && with(ab, "b", NULL) == with(NULL, "a", "1"));
+    expect(with(ab, NULL, "1") == ab && with(ab, "", "1") == ab);
+    expect_label(with(ab, "a", ""), "a", "");
+    expect_label(with(ab, "b", "1"), "a", "1"); /* equal texts of two keys are two values */
+    expect_label(with(ab, "b", "1"), "b", "1");
+}
+
+FRESH_TEST(long_texts_are_cut)
+{
+    (void)argument;
+    heaps_start();
+    char text[400] = { 0 };
+    memset(text, 'x', 399);
+    const struct hak_labels *labels = with(NULL, text, text);
+    expect_eq(strlen(hak__label_key(labels)), HAK_LABEL_KEY_BYTES);
+    expect_eq(strlen(hak__label_value(labels)), HAK_LABEL_VALUE_BYTES);
+    memcpy(text + HAK_LABEL_VALUE_BYTES - 2, "\xe2\x82\xac", 3); /* three bytes, the third of which is one too many */
+    expect_eq(strlen(hak__label_value(with(NULL, "euro", text))), HAK_LABEL_VALUE_BYTES - 2);
+    text[HAK_LABEL_VALUE_BYTES] = 0;
+    expect_eq(strlen(hak__label_value(with(NULL, "short", text))), HAK_LABEL_VALUE_BYTES);
+}
+
+FRESH_TEST(keys_and_values_have_bounds)
+{
+    (void)argument;
+    heaps_start();
+    char text[32];
+    const struct hak_labels *labels = NULL, *tenant = with(NULL, "tenant", "t");
+    for (unsigned i = 0; i < 2 * HAK_LABEL_VALUES; i++) {
+        snprintf(text, sizeof text, "value %u", i);
+        labels = with(tenant, "query", text);
+        expect_label(labels, "query", i < HAK_LABEL_VALUES ? text : "(other)");
+        expect_label(labels, "tenant", "t");
+    }
+    expect_label(with(labels, "query", "value 7"), "query", "value 7");
+    expect_label(with(labels, "tenant", "late"), "tenant", "late");
+    for (unsigned i = 0; i < 2 * HAK_LABEL_KEYS; i++) {
+        snprintf(text, sizeof text, "key %u", i);
+        labels = with(labels, text, "x");
+    }
+    expect_eq(count_of(labels), HAK_LABEL_KEYS);
+    expect_label(labels, "key 20", NULL);
+    expect_label(with(labels, "key 0", "y"), "key 0", "y");
+}
+
+/* Combinations beyond the bound: the label that came last is "(other)", then it is left out. */
+FRESH_TEST(combinations_have_a_bound)
+{
+    (void)argument;
+    heaps_start();
+    char text[32];
+    const struct hak_labels *tenants[300];
+    for (unsigned i = 0; i < 300; i++) {
+        snprintf(text, sizeof text, "tenant %u", i);
+        tenants[i] = with(NULL, "tenant", text);
+    }
+    unsigned whole = 0, other = 0;
+    for (unsigned i = 0; i < 300; i++)
+        for (unsigned j = 0; j < 300; j++) {
+            snprintf(text, sizeof text, "query %u", j);
+            const struct hak_labels *labels = with(tenants[i], "query", text);
+            expect(labels->under == tenants[i]);
+            bool is_other = strcmp(hak__label_value(labels), "(other)") == 0;
+            expect(is_other || strcmp(hak__label_value(labels), text) == 0);
+            (*(is_other ? &other : &whole))++;
+        }
+    expect_op(whole, >, HAK_LABEL_PARTS - 1000);
+    expect_eq(whole + other, 300 * 300);
+    for (unsigned i = 0; i < HAK_LABEL_SPARE + 1000; i++) {
+        snprintf(text, sizeof text, "another %u", i % 3000);
+        const struct hak_labels *labels = with(tenants[i % 300], i % 2 != 0 ? "job" : "task", text);
+        expect(labels == tenants[i % 300] || strcmp(hak__label_value(labels), "(other)") == 0);
+    }
+}
+
+static int refuse(uintptr_t address, size_t size)
+{
+    (void)address, (void)size;
+    return ENOMEM;
+}
+
+/* What the system has refused leaves its room to what comes later, and the labels as they were. */
+FRESH_TEST(refusals_leave_no_trace)
+{
+    (void)argument;
+    heaps_start();
+    char text[256];
+    memset(text, 'x', 255);
+    text[255] = 0;
+    const struct hak_labels *first = with(NULL, "tenant", "first"), *last = first;
+    const struct hak_os *real = hak__os;
+    struct hak_os refusing = *real;
+    refusing.map = refusing.extend = refuse;
+    hak__os = &refusing;
+    for (unsigned i = 0; i < 3 * HAK_LABEL_PARTS; i++) {
+        text[snprintf(text, 16, "%u", i)] = 'x';
+        last = with(first, i % 100 == 0 ? text : "query", text);
+        expect(last == first || last->under == first);
+    }
+    expect(last == first || strcmp(hak__label_value(last), "(other)") == 0);
+    hak__os = real;
+    expect_label(with(first, "query", "afterwards"), "query", "afterwards");
+    expect_op(hak_load(&hak__label_table.keys, HAK_RELAXED), <, HAK_LABEL_KEYS);
+}
+
+static void *set_all(void *argument)
+{
+    char text[32];
+    const struct hak_labels **found = argument;
+    for (unsigned i = 0; i < 500; i++) {
+        snprintf(text, sizeof text, "v%u", i);
+        hak_label_set("a", text);
+        hak_label_set("b", text);
+        found[i] = hak_label_get();
+    }
+    return NULL;
+}
+
+FRESH_TEST(threads_find_the_same)
+{
+    static const struct hak_labels *found[4][500];
+    pthread_t threads[4];
+    (void)argument;
+    for (unsigned i = 0; i < 4; i++)
+        expect_eq(pthread_create(&threads[i], NULL, set_all, found[i]), 0);
+    for (unsigned i = 0; i < 4; i++)
+        expect_eq(pthread_join(threads[i], NULL), 0);
+    for (unsigned i = 0; i < 500; i++)
+        expect(found[0][i] != NULL && found[0][i] == found[1][i] && found[0][i] == found[2][i] && found[0][i] == found[3][i]);
+    expect(hak_label_get() == NULL);
+    expect(hak_label_set("a", "v3") == NULL && hak_label_switch(found[0][3]) != NULL && hak_label_get() == found[1][3]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +322,12 @@ int main(void)
         cmocka_unit_test(within_the_limit),
         cmocka_unit_test(ends_and_merges),
         cmocka_unit_test(in_a_forked_child),
+        cmocka_unit_test(order_is_no_matter),
+        cmocka_unit_test(long_texts_are_cut),
+        cmocka_unit_test(keys_and_values_have_bounds),
+        cmocka_unit_test(combinations_have_a_bound),
+        cmocka_unit_test(refusals_leave_no_trace),
+        cmocka_unit_test(threads_find_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
-/* arena/recycled.h on a steered system: freed runs are the next requests' of just their sizes; every request for a run, every step of
+/* arena/retained.h on a steered system: freed runs are the next requests' of just their sizes; every request for a run, every step of
  * upkeep and every count of what is in use has it back first, whole, with its guard; what the policy does not allow does not
  * wait; figures and the ledger take it for free; a second free is stopped. */
-#include "arena/recycled.h"
-
+#include "arena/retained.h"
 #include "arena/runs.h"
-#include "cache/tune.h"
+
+#include "cache/cache.h"
 #include "diag/options.h"
 #include "huge/huge.h"
 #include "span/pool.h"
@@ -12,7 +12,7 @@
 #include "support/fake_os.h"
 #include "support/figures.h"
 #include "support/heaps.h"
-#include "upkeep/step.h"
+#include "upkeep/upkeep.h"
 
 static const size_t mib = 1 << 20;
 static struct hak_heap *mine;

@@ -1,8 +1,6 @@
 /* region/region.h: random requests in regions of all sizes against a model, with every invariant checked on the way; runs of units split
  * and join; a full region; a holder of the lock that dies at any of its stores leaves a heap that can be repaired, with all blocks. */
-#include "region/blocks.h"
 #include "region/region.h"
-#include "region/repair.h"
 #include "userheap/userheap.h"
 
 #include "support/check.h"

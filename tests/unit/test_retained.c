@@ -1,11 +1,11 @@
 /* arena/retained.h: pages that a block before has used stay behind the next, and serve again when it is freed or changes its size; they go
  * back by age, and where unused memory may not stay; and what the system refuses. After each step the arena's sums hold. */
 #include "arena/retained.h"
-
 #include "arena/runs.h"
+
 #include "diag/options.h"
-#include "huge/huge.h"
 #include "harden/mode.h"
+#include "huge/huge.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
 

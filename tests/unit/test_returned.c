@@ -6,6 +6,7 @@
 #include "arena/retained.h"
 #include "arena/runs.h"
 #include "diag/options.h"
+#include "support/check.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
 
@@ -207,6 +208,238 @@ FRESH_TEST(a_fixed_delay_counts_no_cost)
     expect_eq(hak__return_horizon(fake.now), 100);
 }
 
+/* --- the policy, as tables -------------------------------------------------------------------------------------------- */
+
+/* arena/returned.h as tables: what may stay of each kind, for what is in use, its recent peak, the limits and pressure; how long a peak
+ * counts; a thread's large blocks; and the smaller questions. */
+
+/* In MiB: used, taken, recent_peak, slack; then what may stay. Returning costs nothing (share 0). */
+static const struct {
+    const char *what;
+    size_t used, taken, peak, slack;
+    bool pressure;
+    size_t emptied, opening, reserve, waiting;
+} retain_table[] = {
+    { "nothing was ever used", 0, 0, 0, 16, false, 20, 16, 0, 64 },
+    { "a buffer of 40 MiB was freed", 0, 0, 40, 16, false, 40, 18, 0, 64 },
+    { "the same under pressure", 0, 0, 40, 16, true, 20, 18, 0, 0 },
+    { "half of it is used again", 20, 20, 40, 16, false, 26, 20, 5, 64 },
+    { "a tail is taken, and unused", 10, 12, 40, 16, false, 30, 19, 3, 64 },
+    { "a small peak adds nothing to the fixed amount", 0, 0, 8, 16, false, 20, 18, 0, 64 },
+    { "no more than four times the slack", 0, 0, 1000, 16, false, 64, 18, 0, 64 },
+    { "a small limit bounds the peak too", 0, 0, 1000, 4, false, 16, 4, 0, 16 },
+    { "nothing may stay", 0, 0, 1000, 0, false, 0, 0, 0, 0 },
+    { "in use is the peak: the share alone", 300, 300, 300, 16, false, 120, 16, 75, 64 },
+    { "a peak below what is in use is none", 300, 300, 200, 16, false, 120, 16, 75, 64 },
+};
+
+static void what_may_stay(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof retain_table / sizeof *retain_table; i++) {
+        const struct hak_retention in = {
+            .used = retain_table[i].used * MIB,
+            .taken = retain_table[i].taken * MIB,
+            .recent_peak = retain_table[i].peak * MIB,
+            .slack = retain_table[i].slack * MIB,
+            .pressure = retain_table[i].pressure,
+            .unused = 4096 * MIB,
+        };
+        struct hak_retained out = hak__retain(in);
+        print_message("%s\n", retain_table[i].what);
+        expect_eq(out.emptied / MIB, retain_table[i].emptied);
+        expect_eq(out.opening / MIB, retain_table[i].opening);
+        expect_eq(out.reserve / MIB, retain_table[i].reserve);
+        expect_eq(out.waiting / MIB, retain_table[i].waiting);
+        expect_eq(out.may_go, SIZE_MAX);
+    }
+}
+
+static void limit_of_any_size(void **state)
+{
+    (void)state;
+    const struct hak_retention in = { .recent_peak = SIZE_MAX / 2, .slack = SIZE_MAX / 3 };
+    expect_eq(hak__retain(in).emptied, SIZE_MAX / 2);
+}
+
+/* A process with 600 MiB unused of which 20 may stay; a MiB costs 0.1 ms to return and 0.4 to bring back. */
+static struct hak_retention owing(uint64_t owed_ms)
+{
+    return (struct hak_retention){
+        .recent_peak = 600 * MIB,
+        .unused = 600 * MIB,
+        .slack = 16 * MIB,
+        .watched = true,
+        .cost = { .owed_ms = owed_ms,
+                  .soonest_ms = 50,
+                  .delay_ms = { 800, 1200, 400 },
+                  .purge_ns = 100000,
+                  .fault_ns = 400000,
+                  .share = 1 },
+    };
+}
+
+static void little_owed_memory_goes_soon(void **state)
+{
+    (void)state;
+    struct hak_retained out = hak__retain(owing(0));
+    for (unsigned kind = 0; kind < HAK_UNUSED_KINDS; kind++)
+        expect_eq(out.delay_ms[kind], 50);
+    expect_eq(out.look_ms, 25);
+    expect_eq(out.may_go / MIB, 80); /* 4 s are 40 ms of cost, at 0.5 a MiB */
+    expect_eq(out.emptied / MIB, 360); /* 12 s are 240 of the 600 */
+}
+
+static void more_owed_memory_goes_late(void **state)
+{
+    (void)state;
+    struct hak_retained out = hak__retain(owing(4000));
+    expect_eq(out.delay_ms[HAK_UNUSED_SUPERS], 800);
+    expect_eq(out.delay_ms[HAK_UNUSED_SLABS], 1200);
+    expect_eq(out.delay_ms[HAK_UNUSED_PAGES], 400);
+    expect_eq(out.look_ms, 200);
+    expect_eq(out.may_go / MIB, 2000); /* 20 s are 200 ms, at 0.1 a MiB */
+    expect_eq(out.emptied / MIB, 440); /* 8 s are 160 of the 600 */
+    expect_eq(hak__retain(owing(12000)).emptied / MIB, 600);
+    expect_eq(hak__retain(owing(24000)).may_go, 0);
+    struct hak_retention alone = owing(12000);
+    alone.watched = false; /* nothing may look again for long */
+    expect_eq(hak__retain(alone).emptied / MIB, 64);
+    expect_eq(hak__retain(owing(UINT64_MAX)).may_go, 0);
+}
+
+static void pressure_costs_what_it_may(void **state)
+{
+    (void)state;
+    struct hak_retention in = owing(100000);
+    in.pressure = true;
+    expect_eq(hak__retain(in).emptied / MIB, 20);
+    in.pressure = false;
+    in.cost.share = 0; /* nor does a fixed delay count it */
+    expect_eq(hak__retain(in).may_go, SIZE_MAX);
+    expect_eq(hak__retain(in).emptied / MIB, 64);
+}
+
+/* Properties, over many states: the more is owed, the less goes and the later; a larger share lets more go; what may stay never
+ * exceeds what is unused unless that is within the amounts. */
+static void properties_of_cost(void **state)
+{
+    (void)state;
+    struct rng rng = { 37 };
+    for (unsigned i = 0; i < 20000; i++) {
+        struct hak_retention in = owing(rng_next(&rng) % 30000), worse = in, richer = in;
+        in.unused = worse.unused = richer.unused = rng_next(&rng) % (8192 * MIB);
+        in.used = in.taken = worse.used = worse.taken = richer.used = richer.taken = rng_next(&rng) % (8192 * MIB);
+        in.cost.purge_ns = worse.cost.purge_ns = richer.cost.purge_ns = 1 + (uint32_t)(rng_next(&rng) % 400000);
+        worse.cost.owed_ms += rng_next(&rng) % 10000;
+        richer.cost.share = 2 + (uint32_t)(rng_next(&rng) % 49);
+        struct hak_retained out = hak__retain(in), less = hak__retain(worse), more = hak__retain(richer);
+        bool same = (in.cost.owed_ms < HAK_RETURN_LITTLE) == (worse.cost.owed_ms < HAK_RETURN_LITTLE);
+        expect(!same || less.may_go <= out.may_go);
+        expect_op(less.emptied, >=, out.emptied);
+        expect_op(less.opening, >=, out.opening);
+        expect_op(less.delay_ms[0], >=, out.delay_ms[0]);
+        expect_op(less.look_ms, >=, out.look_ms);
+        expect_op(more.may_go, >=, out.may_go);
+        expect_op(more.emptied, <=, out.emptied);
+        expect(in.cost.owed_ms < HAK_RETURN_MOST || out.may_go == 0);
+    }
+}
+
+static void steps_take_their_share(void **state)
+{
+    (void)state;
+    struct hak_retention in = owing(0);
+    in.cost.step_ms = 3;
+    expect_eq(hak__retain(in).look_ms, 600);
+}
+
+static void delays_are_learned(void **state)
+{
+    (void)state;
+    expect_eq(hak__retain_learn(800, 400, 1000000000, 4000, 1), 800); /* it would have gone too late anyway */
+    expect_eq(hak__retain_learn(800, 4000, 1000000000, 4000, 1), 5000); /* a quarter more */
+    expect_eq(hak__retain_learn(800, 4000, 1000000000, 3999, 1), 800); /* it could be afforded */
+    expect_eq(hak__retain_learn(800, 4000, 5000000, 4000, 1), 2900); /* half of what a second may cost: half the way */
+    expect_eq(hak__retain_learn(800, 4000, 0, 4000, 1), 800);
+    expect_eq(hak__retain_learn(800, 59000, 1000000000, 4000, 1), 60000);
+    expect_eq(hak__retain_learn(60000, 60000, 1, 4000, 1), 60000);
+    expect_eq(hak__retain_fall(5000, 600000, 800), 2500);
+    expect_eq(hak__retain_fall(5000, 12000, 800), 4950);
+    expect_eq(hak__retain_fall(1000, 600000, 800), 800);
+    expect_eq(hak__retain_fall(5000, UINT64_MAX, 800), 800);
+}
+
+static void peak_of_two_periods(void **state)
+{
+    (void)state;
+    struct hak_recent recent = { 0 };
+    expect_eq(hak__recent_peak(&recent, 5, 10000, 800), 5);
+    expect_eq(hak__recent_peak(&recent, 40, 10100, 800), 40);
+    expect_eq(hak__recent_peak(&recent, 7, 10700, 800), 40);
+    expect_eq(hak__recent_peak(&recent, 7, 10800, 800), 40); /* the period before */
+    expect_eq(hak__recent_peak(&recent, 9, 11599, 800), 40);
+    expect_eq(hak__recent_peak(&recent, 3, 11600, 800), 9);
+    expect_eq(hak__recent_peak(&recent, 2, 13200, 800), 2); /* two periods without a look: all is forgotten */
+}
+
+static void no_delay_no_peak(void **state)
+{
+    (void)state;
+    struct hak_recent recent = { 0 };
+    expect_eq(hak__recent_peak(&recent, 40, 100, 0), 40);
+    expect_eq(hak__recent_peak(&recent, 1, 100, 0), 1);
+}
+
+/* In MiB; what is absent in 256ths. The share is HAK_BUDGET_SHARE, 33 %. */
+static const struct {
+    const char *what;
+    size_t used, cached, peak, budget, spent;
+    unsigned absent;
+    size_t may;
+} large_table[] = {
+    { "no budget, no cache", 100, 0, 100, 0, 0, 0, 0 },
+    { "nothing was used lately: half the budget", 0, 0, 0, 4, 0, 0, 2 },
+    { "what was used a moment ago may stay", 0, 0, 3, 4, 0, 0, 4 },
+    { "all in use: the peak leaves its share and half the budget", 100, 0, 100, 4, 0, 0, 35 },
+    { "a share of what the spans hold", 0, 100, 100, 4, 0, 0, 37 },
+    { "in use and cached together stay near the peak", 98, 2, 100, 8, 0, 0, 39 },
+    { "other bins have spent half of it", 0, 0, 100, 8, 4, 0, 4 },
+    { "they have spent more than there is", 0, 0, 100, 8, 20, 0, 0 },
+    { "they have spent it all: the share is left", 0, 100, 100, 8, 8, 0, 33 },
+    { "half is not resident: twice as much", 0, 0, 100, 8, 0, 128, 16 },
+    { "no more than four times, whatever is said to be absent", 0, 0, 100, 8, 0, 256, 32 },
+};
+
+static void large_blocks_that_may_stay(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof large_table / sizeof *large_table; i++) {
+        const struct hak_large_retention in = {
+            .used = large_table[i].used * MIB,
+            .cached = large_table[i].cached * MIB,
+            .peak = large_table[i].peak * MIB,
+            .budget = large_table[i].budget * MIB,
+            .spent = large_table[i].spent * MIB,
+            .absent = large_table[i].absent,
+        };
+        print_message("%s\n", large_table[i].what);
+        expect_eq((hak__retain_large(in) + MIB / 2) / MIB, large_table[i].may);
+    }
+}
+
+static void smaller_questions(void **state)
+{
+    (void)state;
+    expect(!hak__retain_assigned(MIB / 2 - 1, 0));
+    expect(hak__retain_assigned(MIB / 2, 0));
+    expect(!hak__retain_assigned(MIB, MIB)); /* all of it is gone again */
+    expect(!hak__retain_assigned(0, MIB)); /* freed before it was counted */
+    expect(hak__retain_empty_span(true, 16 << 10));
+    expect(!hak__retain_empty_span(true, (16 << 10) + 1));
+    expect(!hak__retain_empty_span(false, 16));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +452,18 @@ int main(void)
         cmocka_unit_test(regret_is_what_comes_back_soon),
         cmocka_unit_test(a_larger_share_returns_more),
         cmocka_unit_test(a_fixed_delay_counts_no_cost),
+        cmocka_unit_test(what_may_stay),
+        cmocka_unit_test(limit_of_any_size),
+        cmocka_unit_test(little_owed_memory_goes_soon),
+        cmocka_unit_test(more_owed_memory_goes_late),
+        cmocka_unit_test(pressure_costs_what_it_may),
+        cmocka_unit_test(properties_of_cost),
+        cmocka_unit_test(steps_take_their_share),
+        cmocka_unit_test(delays_are_learned),
+        cmocka_unit_test(peak_of_two_periods),
+        cmocka_unit_test(no_delay_no_peak),
+        cmocka_unit_test(large_blocks_that_may_stay),
+        cmocka_unit_test(smaller_questions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

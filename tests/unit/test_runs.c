@@ -2,14 +2,13 @@
  * lowest of equals, else the top), whether `fresh` tells the truth, alignment, holes, growth, purging by age and by
  * amount, unmapping as the last resort, extending, trimming, moving; and random operations against a model. After each
  * step hak__arena_is_valid holds, what the arena says is mapped is mapped, and nothing else is. */
+#include "arena/retained.h"
 #include "arena/runs.h"
 
 #include "arena/arena.h"
 #include "arena/limit.h"
 #include "arena/mapping.h"
-#include "arena/meta.h"
-#include "arena/recycled.h"
-#include "arena/retained.h"
+#include "arena/window.h"
 #include "base/bits.h"
 #include "diag/options.h"
 #include "support/fake_os.h"

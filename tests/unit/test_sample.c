@@ -7,11 +7,11 @@
 #include "arena/window.h"
 #include "base/bits.h"
 #include "hakmem.h"
-#include "support/fake_os.h"
 #include "harden/mode.h"
-#include "support/heaps.h"
-#include "process/thread.h"
+#include "process/process.h"
 #include "profile/sites.h"
+#include "support/fake_os.h"
+#include "support/heaps.h"
 #include "trace/trace.h"
 
 enum { SLOTS = 64, MANY = 200000, BURST = 64, A_SAMPLE_MS = 1000 / SLOTS + 1 };

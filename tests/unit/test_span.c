@@ -5,8 +5,8 @@
 #include "heap/heap.h"
 #include "span/span.h"
 
-#include "arena/meta.h"
 #include "arena/runs.h"
+#include "arena/window.h"
 #include "support/check.h"
 #include "support/steps.h"
 

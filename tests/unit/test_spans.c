@@ -1,11 +1,10 @@
-/* heap/spans.h: a refill takes from a span that is known to be good; what is used up leaves the pool, what gets blocks back
+/* heap/heap.h: a refill takes from a span that is known to be good; what is used up leaves the pool, what gets blocks back
  * returns to it, by a drain or from other threads; an empty pool is filled as far as the budget says, and the budget
  * follows the hit rate; freed blocks come before fresh ones; the pool can be switched off and on. */
-#include "heap/spans.h"
+#include "heap/heap.h"
 
 #include "cache/experiments.h"
 #include "diag/options.h"
-#include "heap/heap.h"
 #include "support/heaps.h"
 
 enum { CLASS_16 = HAK_CLASS_16, CLASS_64 = HAK_CLASS_64, CLASS_LARGE = HAK_CLASS_FIRST_LARGE, SPANS = 24, BATCH = 32, NEED = BATCH / 4 };

@@ -3,20 +3,16 @@
  * themselves; frees that wait for an idle heap are collected and its outbox is published; a poll looks at the clock only
  * now and then, and does nothing while nothing is due; the heap of a thread that has freed much polls until that has gone back;
  * idle records give back half; SuperSlabs are marked, collapsed and kept whole as HAKMEM_THP says. */
-#include "upkeep/step.h"
+#include "upkeep/upkeep.h"
 
-#include "arena/hugepages.h"
+#include "arena/mapping.h"
 #include "arena/runs.h"
 #include "cache/cache.h"
-#include "cache/outbox.h"
-#include "cache/tune.h"
 #include "diag/options.h"
 #include "heap/heap.h"
 #include "span/pool.h"
 #include "support/fake_os.h"
 #include "support/heaps.h"
-#include "upkeep/idle.h"
-#include "upkeep/polling.h"
 
 enum { CLASS_1024 = HAK_CLASS_TINY_LAST, MANY = 8192, DELAY = 800 };
 
@@ -508,7 +504,7 @@ FRESH_TEST_OF_SMALL_PAGES(full_superslabs_are_collapsed)
     fake.huge_setting = HAK_OS_HUGE_MADVISE;
     heaps_start();
     struct hak_heap *heap = filled_heap();
-    unsigned marks = fake.advices[HAK_OS_NO_HUGE] + fake.advices[HAK_OS_HUGE];   /* by arena/hugepages.c */
+    unsigned marks = fake.advices[HAK_OS_NO_HUGE] + fake.advices[HAK_OS_HUGE];   /* by arena/mapping.c */
     hak__collapse_walk(fake.now);
     expect_eq(fake.advices[HAK_OS_COLLAPSE], 0);   /* not full for long */
     full_for_long();
@@ -539,7 +535,7 @@ FRESH_TEST(where_huge_pages_are_the_rule)
     heaps_start();
     filled_heap();
     expect_op(fake.advices[HAK_OS_NO_HUGE], >=, 1);
-    unsigned marks = fake.advices[HAK_OS_HUGE];   /* by arena/hugepages.c */
+    unsigned marks = fake.advices[HAK_OS_HUGE];   /* by arena/mapping.c */
     full_for_long();
     expect_op(fake.advices[HAK_OS_COLLAPSE], >=, 1);
     expect_eq(fake.advices[HAK_OS_HUGE] - marks, fake.advices[HAK_OS_COLLAPSE]);   /* unmarked first */

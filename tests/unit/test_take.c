@@ -2,7 +2,6 @@
  * use before. */
 #include "diag/options.h"
 #include "heap/heap.h"
-#include "heap/spans.h"
 #include "span/pool.h"
 #include "support/fake_os.h"
 #include "support/figures.h"

@@ -3,8 +3,8 @@
 #include "span/pool.h"
 
 #include "arena/retained.h"
-#include "diag/options.h"
 #include "arena/runs.h"
+#include "diag/options.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
 

@@ -5,8 +5,8 @@
 
 #include <pthread.h>
 
+#include "process/process.h"
 #include "support/heaps.h"
-#include "process/thread.h"
 
 enum { DEEP = 6, MANY = 100000, THREADS = 4 };
 

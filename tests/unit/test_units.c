@@ -1,7 +1,6 @@
 /* region/units.h: runs of units against a map of who has each one. They do not overlap, begin where they say, are aligned, join when
  * given back, so that all of the region serves as one run again, and every invariant holds after each step. */
 #include "region/region.h"
-#include "region/repair.h"
 
 #include "support/check.h"
 

@@ -2,7 +2,6 @@
  * there is room, for less and less; a failure leaves nothing mapped and the next attempt may succeed. */
 #include "arena/window.h"
 
-#include "arena/meta.h"
 #include "arena/runs.h"
 #include "base/bits.h"
 #include "support/fake_os.h"

@@ -32,7 +32,8 @@ test_lab() {
   without_services ensure promtool || say "the lab's metrics are not checked by promtool"
   report=$root/$LOGS/test-lab.xml
   rm -f "$report"
-  (cd lab && "../$LAB/bin/python" -m pytest -n "$TEST_JOBS" --dist loadfile --junit-xml="$report" "$@" </dev/null) || true
+  # Each test has a limit of its own (lab/pyproject.toml); this one is for what hangs between them.
+  (cd lab && timeout -k 60 3600 "../$LAB/bin/python" -m pytest -n "$TEST_JOBS" --dist loadfile --junit-xml="$report" "$@" </dev/null) || true
   if [ ! -f "$report" ]; then
     say "lab: pytest left no report"
     failed=$((failed + 1))
@@ -121,7 +122,7 @@ cmd_test() {
   if [ "${1:-}" = root ]; then
     shift
     ensure build package_test
-    case $1 in
+    case ${1:-} in
       bullseye) build_preset release hakmem && build_preset release hakmem_region || exit 1 ;;
       *) build_preset release && build_preset debug check_programs || exit 1 ;;
     esac

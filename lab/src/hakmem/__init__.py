@@ -19,7 +19,7 @@ from typing import Any
 
 from hakmem import layout
 
-__all__ = ["Allocated", "NotActive", "active", "collect", "labels", "path", "stats", "track", "version"]
+__all__ = ["Allocated", "NotActive", "active", "collect", "labels", "open_metrics", "path", "stats", "track", "version"]
 BUNDLED = Path(__file__).resolve().parent / "libhakmem.so"
 
 
@@ -99,7 +99,8 @@ def stats(ledger: bool = False) -> dict[str, Any]:
 
 
 def open_metrics(end: bool = True) -> str:
-    """The current figures as OpenMetrics text, for a program that serves its own /metrics; `end`: with its end mark."""
+    """The current figures as OpenMetrics text, for a program that serves its own /metrics; `end`: with its end mark. It
+    needs the package hakmem-lab."""
     from hakmem_lab.inspect import openmetrics
     from hakmem_lab.inspect.snapshots import Snapshot
 

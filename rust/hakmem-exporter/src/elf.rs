@@ -75,8 +75,9 @@ impl Files {
         if let Some(found) = self.0.lock().ok()?.files.get(&key) {
             return found.clone();
         }
-        let file = File::open(opened(folder, mapping)).ok()?;
-        let image = if file.metadata().ok()?.is_file() { parse(file) } else { None };
+        // Something else may have taken the file's place, such as a pipe, which whoever opens it waits for.
+        let path = opened(folder, mapping);
+        let image = if path.metadata().ok()?.is_file() { Image::of(&path) } else { None };
         let found = image.filter(|image| image.symbol.is_some()).map(Arc::new);
         let mut known = self.0.lock().ok()?;
         if known.files.len() >= MOST_FILES || known.since.elapsed() > FORGET {

@@ -112,6 +112,22 @@ impl Places {
     }
 }
 
+/// A thread that looks at processes; it is counted however it ends.
+struct Looking(Arc<Host>);
+
+impl Looking {
+    fn new(host: Arc<Host>) -> Looking {
+        host.waiting.fetch_add(1, Ordering::Relaxed);
+        Looking(host)
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A process before its memory is looked at.
 struct Found {
     pid: u32,
@@ -148,15 +164,13 @@ impl Host {
             if self.waiting.load(Ordering::Relaxed) >= MOST_WAITING {
                 break;
             }
-            let (host, queue, sender) = (Arc::clone(self), Arc::clone(&queue), sender.clone());
-            self.waiting.fetch_add(1, Ordering::Relaxed);
+            let (looking, queue, sender) = (Looking::new(Arc::clone(self)), Arc::clone(&queue), sender.clone());
             std::thread::spawn(move || {
                 while let Some(next) = queue.lock().ok().and_then(|mut queue| queue.pop_front()) {
-                    if sender.send(host.one(next)).is_err() {
+                    if sender.send(looking.0.one(next)).is_err() {
                         break;
                     }
                 }
-                host.waiting.fetch_sub(1, Ordering::Relaxed);
             });
         }
         drop(sender);
@@ -248,7 +262,8 @@ impl Host {
 
     /// Where the process has its `hak_live`.
     pub fn live_page(&self, folder: &Path, maps: &[Mapping]) -> Result<u64, Fault> {
-        let of_file = |each: &&Mapping| each.path.starts_with('/') && each.inode != 0 && each.offset == 0;
+        // Loaders map privately; a shared mapping is one of a reader, such as a debugger.
+        let of_file = |each: &&Mapping| each.path.starts_with('/') && each.inode != 0 && each.offset == 0 && each.private;
         let mut seen = Vec::new();
         let mut candidates: Vec<&Mapping> = Vec::new();
         for each in maps.iter().filter(of_file) {

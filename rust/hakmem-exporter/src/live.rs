@@ -196,10 +196,16 @@ impl<'a> Page<'a> {
         self.memory.word(self.root(name)?)
     }
 
-    /// Whether a heap profile is on.
+    /// Whether a heap profile is on, not only a tracer's.
     pub fn is_profiled(&self) -> Result<bool, Fault> {
         let at = self.root("profile")?.wrapping_add(self.number("profile_counts")? as u64);
-        Ok(self.memory.half(at)? != 0)
+        let asked = self.number.get("profile_asked").copied().unwrap_or(1);
+        Ok(self.memory.half(at)? & asked != 0)
+    }
+
+    /// A word of the sums over live samples: blocks, then bytes. They are in no class.
+    fn sampled(&self, offset: u64) -> Result<u64, Fault> {
+        self.root.get("sampled").map_or(Ok(0), |root| self.memory.word(root.wrapping_add(offset)))
     }
 
     /// SuperSlabs that the heap has reached so far.
@@ -272,13 +278,13 @@ impl<'a> Page<'a> {
         let by_rule = [
             ("remote_heaps", heaps),
             ("remote_parked", parked),
-            ("bytes_live", sum(&|class| class.live.wrapping_mul(class.size))),
+            ("bytes_live", sum(&|class| class.live.wrapping_mul(class.size)).wrapping_add(self.sampled(8)?)),
             ("bytes_cached", sum(&|class| class.cached.wrapping_add(class.outbox).wrapping_mul(class.size))),
             ("bytes_spans", slabs.wrapping_shl(self.shift("slab_shift")?)),
             ("total_refilled", sum(&|class| class.refilled)),
             ("total_drained", sum(&|class| class.drained.wrapping_add(class.collected))),
             ("total_misses", sum(&|class| class.misses)),
-            ("total_live", sum(&|class| class.live)),
+            ("total_live", sum(&|class| class.live).wrapping_add(self.sampled(0)?)),
         ];
         figures.extend(by_rule.map(|(name, value)| (name.to_string(), value)));
         let huge = |name: &str| figures.get(name).copied().unwrap_or(0);

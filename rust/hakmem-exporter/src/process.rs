@@ -13,6 +13,7 @@ pub struct Mapping {
     pub start: u64,
     pub end: u64,
     pub executable: bool,
+    pub private: bool,
     pub offset: u64,
     pub device: String,
     pub inode: u64,
@@ -63,8 +64,9 @@ pub fn mapping(line: &str) -> Option<Mapping> {
     let inode = words.next()?.parse().ok()?;
     let path = words.next().unwrap_or("").trim_start().to_string();
     let (start, end) = (hexadecimal(start)?, hexadecimal(end)?);
-    let executable = permissions.as_bytes().get(2) == Some(&b'x');
-    Some(Mapping { start, end, executable, offset, device, inode, path, resident: 0 })
+    let has = |place: usize, letter: u8| permissions.as_bytes().get(place) == Some(&letter);
+    let (executable, private) = (has(2, b'x'), has(3, b'p'));
+    Some(Mapping { start, end, executable, private, offset, device, inode, path, resident: 0 })
 }
 
 fn kilobytes(line: &str) -> u64 {
@@ -260,7 +262,7 @@ mod tests {
     fn a_line_of_maps_becomes_a_mapping() {
         let found = mapping("7f10a000-7f10b000 r-xp 00002000 fe:01 131      /usr/lib/a b.so (deleted)").unwrap();
         assert_eq!((found.start, found.end, found.offset, found.inode), (0x7f10a000, 0x7f10b000, 0x2000, 131));
-        assert!(found.executable);
+        assert!(found.executable && found.private);
         assert_eq!(found.path, "/usr/lib/a b.so (deleted)");
         assert_eq!(mapping("7ffd-8000 rw-p 0 00:00 0").unwrap().path, "");
         assert_eq!(mapping("Rss:  4 kB"), None);

@@ -2,11 +2,13 @@
 //! with HAKMEM_PROFILE=ready has its profile switched on by the first request; nothing is switched on in any other.
 
 use std::fs;
-use std::os::unix::fs::{chown, DirBuilderExt, MetadataExt};
+use std::io::{BufReader, Read};
+use std::os::unix::fs::{chown, DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
 use serde::Deserialize;
 
@@ -111,7 +113,7 @@ impl Asked<'_> {
         let (before, signal) = (self.half("answered")?, self.half("signal")?);
         // While a profile counts, this makes the next call of malloc look for a request.
         let former = self.half("malloc_counts")?;
-        if self.page.is_profiled()? {
+        if self.half("counts")? != 0 {
             self.memory.write(self.at("malloc_counts")?, &0u32.to_ne_bytes())?;
         }
         let number = self.page.number(&format!("profile_{what}"))? as u32;
@@ -124,7 +126,7 @@ impl Asked<'_> {
             if Instant::now() > deadline {
                 // Withdrawn, so that it is not served later.
                 self.memory.write(self.at("request")?, &0u32.to_ne_bytes())?;
-                if self.page.is_profiled()? {
+                if self.half("counts")? != 0 {
                     self.memory.write(self.at("malloc_counts")?, &former.to_ne_bytes())?;
                 }
                 return Err(Refusal::NoAnswer);
@@ -194,14 +196,14 @@ pub fn dump(host: &Host, pid: u32) -> Result<Dump, Refusal> {
 }
 
 fn read(path: &Path) -> Result<Dump, Refusal> {
-    let failed = |why: String| Refusal::Failed(format!("the dump cannot be read: {why}"));
-    // The process may have put anything there, a link or a device too.
-    let about = fs::symlink_metadata(path).map_err(|error| failed(error.to_string()))?;
-    if !about.is_file() || about.len() > MOST_BYTES {
-        return Err(failed("it is no file of a profile's size".to_string()));
+    let failed = |why: &dyn std::fmt::Display| Refusal::Failed(format!("the dump cannot be read: {why}"));
+    // The process may put anything there at any time, a link or a pipe too.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| failed(&error))?;
+    if !file.metadata().is_ok_and(|about| about.is_file() && about.len() <= MOST_BYTES) {
+        return Err(failed(&"it is no file of a profile's size"));
     }
-    let content = fs::read(path).map_err(|error| failed(error.to_string()))?;
-    serde_json::from_slice(&content).map_err(|error| failed(error.to_string()))
+    serde_json::from_reader(BufReader::new(file.take(MOST_BYTES))).map_err(|error| failed(&error))
 }
 
 #[cfg(test)]
@@ -216,6 +218,18 @@ mod tests {
         assert_eq!(bytes / blocks, 64);
         assert_eq!(estimate((-1, 5), 1), (0, 0));
         assert_eq!(estimate((2, 0), 512), (2, 0));
+    }
+
+    #[test]
+    fn what_the_process_puts_in_the_dump_s_place_is_not_read() {
+        let folder = std::env::temp_dir().join(format!("hakmem-exporter-test-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", folder.join("link")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(folder.join("pipe")).status().unwrap().success());
+        for name in ["link", "pipe", "nothing"] {
+            assert!(matches!(read(&folder.join(name)), Err(Refusal::Failed(_))), "{name}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

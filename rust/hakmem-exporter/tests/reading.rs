@@ -58,6 +58,24 @@ fn this_process_is_seen_as_it_is() {
     assert!(kept.len() == 20_000);
 }
 
+extern "C" {
+    fn hak_profile_start(interval: usize) -> i32;
+    fn hak_profile_stop();
+}
+
+#[test]
+fn sampled_blocks_count_as_live() {
+    let _alone = alone();
+    assert_eq!(unsafe { hak_profile_start(1) }, 0);
+    let kept: Vec<Vec<u8>> = (0..20_000).map(|_| vec![1; 1000]).collect();
+    let look = Arc::new(host(100_000).look());
+    let snapshot = &look.find(Some(std::process::id()), None, 0).unwrap().served.as_ref().unwrap().snapshot;
+    let (outside, own) = (snapshot.figures["bytes_live"], hakmem::stats().unwrap().bytes_live);
+    unsafe { hak_profile_stop() };
+    assert!(outside > 20_000_000 && outside.abs_diff(own) < 8 << 20, "{outside} from outside, {own} from inside");
+    assert!(snapshot.profiled && kept.len() == 20_000);
+}
+
 /// The process's memory, with some bytes changed and some places unreadable.
 struct Damaged<'a> {
     memory: &'a Running,

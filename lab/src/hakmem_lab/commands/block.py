@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hakmem_lab.terminal.console import out, remark
+from hakmem_lab.commands import options as opt
+from hakmem_lab.terminal.console import remark
 from hakmem_lab.terminal.errors import LabError
 
 if TYPE_CHECKING:
@@ -34,11 +34,8 @@ Examples:
 def block(
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="A number, as a debugger prints pointers: 0x...")],
     target: Annotated[str, typer.Argument(metavar="CORE|PID", help="A core dump, or a process id.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", metavar="PATH", help="For a core: the library that ran, or the program linked with it."),
-    ] = None,
+    as_json: opt.Json = False,
+    file: opt.OfCore = None,
 ) -> None:
     from hakmem_lab.inspect.blocks import Blocks
 
@@ -46,11 +43,8 @@ def block(
     blocks = Blocks(open_target(target, file))
     area = blocks.at(wanted)
     before, behind = blocks.neighbours(area)
-    if as_json:
-        out.file.write(json.dumps(as_document(blocks, wanted, area, before, behind)) + "\n")
-        return
-    for line in lines(blocks, wanted, area, before, behind):
-        out.print(line, soft_wrap=True, markup=False)
+    looked = (blocks, wanted, area, before, behind)
+    opt.told(lines(*looked), lambda: as_document(*looked), as_json)
 
 
 def parse(address: str) -> int:
@@ -65,8 +59,9 @@ def parse(address: str) -> int:
 
 def open_target(target: str, file: Path | None = None) -> Allocator:
     """A core dump or, if there is no file of that name, a process."""
-    from hakmem_lab.inspect.core import Dead, is_elf
+    from hakmem_lab.inspect.core import Dead
     from hakmem_lab.inspect.live import Live
+    from hakmem_lab.target.elf import is_elf
 
     path = Path(target)
     if not path.exists() and target.isdigit():

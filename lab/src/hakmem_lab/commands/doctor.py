@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hakmem_lab.commands import options as opt
 from hakmem_lab.terminal.console import out
 from hakmem_lab.terminal.errors import ERROR
 
@@ -32,7 +32,7 @@ def doctor(
     pid: Annotated[int | None, typer.Argument(metavar="[PID]", help="A process id.", min=1)] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The findings as JSON.")] = False,
-    hakmem: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, instead of the one found.")] = None,
+    hakmem: opt.Found = None,
 ) -> None:
     from rich.markup import escape
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -12,10 +14,13 @@ from hakmem_lab.commands import options as opt
 from hakmem_lab.terminal.errors import LabError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from hakmem_lab.fleet.plan import Plan
     from hakmem_lab.fleet.prometheus import Prometheus
     from hakmem_lab.fleet.verdict import FleetVerdict
 
+Loaded = TypeVar("Loaded", bound="BaseModel")
 ABOUT = "Plan an experiment on many machines, and judge it by what Prometheus knows of them."
 
 PLAN = """Plan who gets HAKMEM: blocks of hosts that resemble one another, and half of each block by lot.
@@ -78,9 +83,9 @@ def _prometheus(url: str, token: Path | None, timeout: float) -> Prometheus:
     from hakmem_lab.fleet.prometheus import Prometheus
 
     try:
-        text = token.read_text(encoding="utf-8").strip() if token else ""
-    except OSError as error:
-        raise LabError(f"{token}: {error.strerror}") from None
+        text = token.read_text(encoding="ascii").strip() if token else ""
+    except (OSError, ValueError) as error:
+        raise LabError(f"--token-file {token}: {getattr(error, 'strerror', 'no token')}") from None
     return Prometheus(url, text, timeout)
 
 
@@ -142,10 +147,7 @@ def plan(
     source.check_clock()
     known = read(source, settings, wanted, stratum)
     made = plans.make(known.hosts, known.strata, known.values, known.metrics, settings)
-    try:
-        out.write_text(made.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise LabError(f"cannot write {out}: {error.strerror}", "Choose another place with --out.") from None
+    written(out, made.model_dump_json(indent=1) + "\n")
     for each in known.notes:
         console.remark(f"hakmem: {each}")
     if as_:
@@ -166,109 +168,92 @@ def first_day(text: str) -> int:
         raise LabError(f"--start {text}: not a date", "Example: --start 2026-05-04") from None
 
 
-def _show_plan(made: Plan, out: Path) -> None:
-    from rich.table import Table
-
-    from hakmem_lab.terminal import console, tables
+def _show_plan(made: Plan, path: Path) -> None:
     from hakmem_lab.terminal.amounts import counted
+    from hakmem_lab.terminal.console import out
 
     arms = [each.arm for each in made.hosts]
-    blocks = len({each.block for each in made.hosts})
-    console.out.print(
-        f"{counted(arms.count('hakmem'), 'host')} with HAKMEM, {arms.count('control')} without, "
-        f"in {counted(blocks, 'block')}; "
-        f"seed {made.seed}",
-        soft_wrap=True,
-    )
-    table = Table(title="What it can find", title_justify="left")
-    for name in ("metric", "worth", "error", "power", "found with 80 %", "hosts needed", "days needed"):
-        table.add_column(name, justify="left" if name == "metric" else "right")
+    blocks = counted(len({each.block for each in made.hosts}), "block")
+    with_it = f"{counted(arms.count('hakmem'), 'host')} with HAKMEM, {arms.count('control')} without"
+    out.print(f"{with_it}, in {blocks}; seed {made.seed}", soft_wrap=True)
     units = {each.name: " %" if each.scale == "ratio" else "" for each in made.metrics}
+    rows = []
     for each in made.power:
-        unit = units[each.metric]
-        figures = [f"{value:.3g}{unit}" for value in (each.worth, each.error)]
-        figures += [f"{100 * each.power:.0f} %", f"{each.smallest:.3g}{unit}"]
-        needed = [f"{each.hosts_needed:,}" if each.hosts_needed else "-", str(each.days_needed or f"> {made.days}")]
-        table.add_row(each.metric, *figures, *needed)
-    tables.show(console.out, table)
-    console.out.print(f"plan: {out}", markup=False, soft_wrap=True)
+        figures = (each.worth, each.error, each.smallest)
+        worth, error, smallest = (f"{value:.3g}{units[each.metric]}" for value in figures)
+        needed = (f"{each.hosts_needed:,}" if each.hosts_needed else "-", str(each.days_needed or f"> {made.days}"))
+        rows.append((each.metric, worth, error, f"{100 * each.power:.0f} %", smallest, *needed))
+    heads = ("metric", "worth", "error", "power", "found with 80 %", "hosts needed", "days needed")
+    _print_table("What it can find", heads, rows)
+    out.print(f"plan: {path}", markup=False, soft_wrap=True)
+
+
+def _print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich import box
+
+    from hakmem_lab.terminal import console, tables
+
+    tables.show(console.out, tables.made(title, heads, rows, ("metric", "as", "verdict"), box.HEAVY_HEAD))
 
 
 def verdict(
     prometheus: Url,
     plan: Annotated[Path, typer.Option(metavar="FILE.json", help="The plan.")],
-    json: opt.Json = False,
+    as_json: opt.Json = False,
     token_file: Token = None,
     timeout: Timeout = 120.0,
 ) -> None:
     from hakmem_lab.decide.exports import STATUS
     from hakmem_lab.fleet import verdict as verdicts
+    from hakmem_lab.fleet.plan import Plan
 
-    made = load(plan)
+    made = load(plan, Plan, "a plan", "plan")
     source = _prometheus(prometheus, token_file, timeout)
     source.check_clock()
     found = verdicts.decide(made, source, time.time())
-    if json:
-        opt.print_json(_finite(found))
+    if as_json:
+        opt.print_json(json.loads(found.model_dump_json()))
     else:
         _show(found)
     raise typer.Exit(STATUS[found.verdict])
 
 
-def _finite(found: FleetVerdict) -> dict[str, object]:
-    import math
-
-    def cleaned(value: object) -> object:
-        if isinstance(value, float):
-            return value if math.isfinite(value) else None
-        if isinstance(value, dict):
-            return {name: cleaned(each) for name, each in value.items()}
-        return [cleaned(each) for each in value] if isinstance(value, list | tuple) else value
-
-    document = cleaned(found.model_dump())
-    assert isinstance(document, dict)
-    return document
-
-
-def load(path: Path) -> Plan:
-    """A plan's file."""
+def load(path: Path, model: type[Loaded], what: str, maker: str) -> Loaded:
+    """What an earlier command wrote; a LabError if the file is none of it."""
     from pydantic import ValidationError
 
-    from hakmem_lab.fleet.plan import Plan
-
+    advice = f"'hakmem fleet {maker}' makes one."
     try:
-        return Plan.model_validate_json(path.read_text(encoding="utf-8"))
+        return model.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise LabError(f"{path}: {error.strerror}", "'hakmem fleet plan' makes a plan.") from None
+        raise LabError(f"{path}: {error.strerror}", advice) from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(each) for each in first["loc"])
-        raise LabError(f"{path} is not a plan: {where}: {first['msg']}", "'hakmem fleet plan' makes one.") from None
+        raise LabError(f"{path} is not {what}: {where + ': ' if where else ''}{first['msg']}", advice) from None
+
+
+def written(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LabError(f"cannot write {path}: {error.strerror}", "Choose another place with --out.") from None
 
 
 def _show(found: FleetVerdict) -> None:
-    from rich.table import Table
+    from hakmem_lab.terminal.console import out
 
-    from hakmem_lab.terminal import console, tables
-
-    console.out.print(f"{found.verdict}: {found.reason}", markup=False, soft_wrap=True)
-    for each in found.refusals[1:]:
-        console.out.print(f"  and {each}", markup=False, soft_wrap=True)
-    console.out.print(
-        f"day {found.day} of {found.days}; {found.hosts} hosts, {found.treated} of them with HAKMEM", soft_wrap=True
-    )
-    for each in found.notes:
-        console.out.print(each, markup=False, soft_wrap=True)
-    if not found.rows:
-        return
-    table = Table()
-    for name in ("metric", "as", "gain", "from", "to", "p", "verdict"):
-        table.add_column(name, justify="left" if name in ("metric", "as", "verdict") else "right")
+    said = [f"{found.verdict}: {found.reason}", *(f"  and {each}" for each in found.refusals[1:])]
+    said += [f"day {found.day} of {found.days}; {found.hosts} hosts, {found.treated} of them with HAKMEM", *found.notes]
+    for each in said:
+        out.print(each, markup=False, soft_wrap=True)
+    rows = []
     for row in found.rows:
         form = "{:+.2f} %" if row.scale == "ratio" else "{:+.4f}"
-        figures = [form.format(each) for each in (row.gain, row.low, row.high)]
-        table.add_row(row.metric, row.role, *figures, f"{row.p:.2g}", row.word)
-    tables.show(console.out, table)
+        gain, low, high = (form.format(each) for each in (row.gain, row.low, row.high))
+        rows.append((row.metric, row.role, gain, low, high, f"{row.p:.2g}", row.word))
+    if rows:
+        _print_table("", ("metric", "as", "gain", "from", "to", "p", "verdict"), rows)
 
 
 def page(
@@ -278,19 +263,11 @@ def page(
     ),
     single: Annotated[bool, typer.Option("--single", help="Put the chart library into the page.")] = False,
 ) -> None:
-    from pydantic import ValidationError
-
     from hakmem_lab.fleet.verdict import FleetVerdict
     from hakmem_lab.pages import fleet as pages
     from hakmem_lab.terminal import console
 
-    try:
-        found = FleetVerdict.model_validate_json(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LabError(f"{file}: {error.strerror}") from None
-    except ValidationError:
-        raise LabError(f"{file} is not a verdict on a fleet", "'hakmem fleet verdict --json' prints one.") from None
-    pages.write(found, out, single)
+    pages.write(load(file, FleetVerdict, "a verdict on a fleet", "verdict --json"), out, single)
     console.out.print(f"page: {out}", markup=False, soft_wrap=True)
 
 
@@ -303,15 +280,14 @@ def diff(
 ) -> None:
     from hakmem_lab.fleet import profiles
     from hakmem_lab.pages import flame
+    from hakmem_lab.profile import formats
     from hakmem_lab.terminal import console
     from hakmem_lab.terminal.amounts import in_bytes
 
-    found = profiles.difference(profiles.folder(before), profiles.folder(after))
-    try:
-        out.write_text(flame.page(found, "growth", f"{after} against {before}, per host"), encoding="utf-8")
-    except OSError as error:
-        raise LabError(f"cannot write {out}: {error.strerror}", "Choose another place with --out.") from None
-    console.out.print(f"{in_bytes(found.total('growth').bytes)} more per host, or less", soft_wrap=True)
+    found = formats.difference(profiles.folder(before), profiles.folder(after))
+    written(out, flame.page(found, "growth", f"{after} against {before}, per host"))
+    grown = found.total("growth").bytes
+    console.out.print(f"{in_bytes(abs(grown))} {'more' if grown >= 0 else 'less'} per host", soft_wrap=True)
     console.out.print(f"page: {out}", markup=False, soft_wrap=True)
 
 

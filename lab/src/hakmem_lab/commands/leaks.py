@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hakmem_lab.commands import options as opt
 from hakmem_lab.commands.profile import of_program
 from hakmem_lab.terminal.amounts import counted, in_bytes
 from hakmem_lab.terminal.console import err, out
@@ -88,7 +89,7 @@ def leaks(
     ] = "1",
     frames: Annotated[int, typer.Option(help="Lines of each stack.", min=1, max=64)] = 10,
     top: Annotated[int, typer.Option(help="The number of leaks to show.", min=1)] = 20,
-    library: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, instead of the one found.")] = None,
+    library: opt.Found = None,
 ) -> None:
     from hakmem_lab.commands.profile import parse_bytes
     from hakmem_lab.profile import formats

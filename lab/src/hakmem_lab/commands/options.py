@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 # Everything from the first word that is not an option belongs to the program, with or without a -- before it.
 PASS_ON = {"allow_interspersed_args": False}
+LONGEST_S = 366 * 86400.0
 
 Program = Annotated[
     list[str] | None,
@@ -92,6 +94,17 @@ PageFile = Annotated[
         "--page", metavar="FILE.html", help="Where the page goes (by default beside the results).", show_default=False
     ),
 ]
+Top = Annotated[int, typer.Option(help="Rows of a table.", min=1, max=1000)]
+WritePage = Annotated[
+    Path | None, typer.Option("--page", metavar="FILE.html", help="Write a page.", show_default=False)
+]
+Pid = Annotated[int, typer.Argument(metavar="PID", help="A process id.", min=1)]
+OfCore = Annotated[
+    Path | None,
+    typer.Option("--file", metavar="PATH", help="For a core: the library that ran, or the program linked with it."),
+]
+Found = Annotated[Path | None, typer.Option("--library", help="libhakmem.so, instead of the one found.")]
+WatchTime = Annotated[str, typer.Option("--for", metavar="TIME", help="How long to watch; Ctrl-C: until now.")]
 Record = Annotated[
     str | None,
     typer.Option(
@@ -253,6 +266,35 @@ def typed() -> str:
 def print_json(document: dict[str, Any]) -> None:
     """Prints one document; numbers that JSON lacks (infinite bounds) are null."""
     sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def seconds(text: str, option: str) -> float:
+    """'90s', '15m', '2h' in seconds; a bare number is seconds."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|)\s*", text)
+    value = float(found[1]) * {"ms": 0.001, "s": 1, "": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
+    if not 0 < value <= LONGEST_S:
+        raise LabError(f"{option} {text}: not a time above 0", "Examples: 90s, 15m, 2h.")
+    return value
+
+
+def told(
+    said: Sequence[str],
+    document: Callable[[], dict[str, Any]],
+    as_json: bool,
+    page: Path | None = None,
+    draw: Callable[[Path], object] | None = None,
+) -> bool:
+    """Draws the page, if one is wanted, and prints the document or the sentences, which tables may follow."""
+    from hakmem_lab.terminal import console
+
+    if page is not None and draw is not None:
+        draw(page)
+        console.remark(f"hakmem: wrote {page}")
+    if as_json:
+        console.out.file.write(json.dumps(document()) + "\n")
+    for line in [] if as_json else said:
+        console.out.print(line, soft_wrap=True, markup=False)
+    return not as_json
 
 
 def print_plain(text: str, aside: bool) -> None:

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from hakmem_lab.commands import options as opt
 from hakmem_lab.target import libhakmem
+from hakmem_lab.target.elf import is_elf
 from hakmem_lab.terminal.errors import LabError
 
 HELP = """Say what held the memory of a process that is gone, from the black box that it kept in a folder.
@@ -28,7 +30,7 @@ def starter(library: Path) -> Path:
     """The program beside the library."""
     for place in PLACES:
         path = Path(os.path.normpath(library.parent / place))
-        if path.is_file() and path.open("rb").read(4) == b"\x7fELF":
+        if is_elf(path):
             return path
     raise LabError(f"no starter beside {library}", "It is built and installed with the library: bin/hakmem.")
 
@@ -36,7 +38,7 @@ def starter(library: Path) -> Path:
 def postmortem(
     place: Annotated[Path, typer.Argument(metavar="DIR|FILE", help="The folder of HAKMEM_BLACKBOX, or a file of it.")],
     pid: Annotated[int | None, typer.Argument(metavar="[PID]", help="Of several, this process's.")] = None,
-    hakmem: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, instead of the one found.")] = None,
+    hakmem: opt.Found = None,
 ) -> None:
     program = starter(libhakmem.find(hakmem))
     os.execv(program, ["hakmem", "postmortem", str(place), *([str(pid)] if pid is not None else [])])

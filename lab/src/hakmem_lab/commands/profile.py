@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hakmem_lab.children import foreground, shutdown
+from hakmem_lab.commands import options as opt
 from hakmem_lab.target import process
 from hakmem_lab.terminal.amounts import counted, in_bytes
 from hakmem_lab.terminal.console import out, remark
@@ -77,14 +78,14 @@ def profile(
     heap: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only the blocks of the user heap of this name; or malloc.")
     ] = None,
-    top: Annotated[int, typer.Option(help="Rows of a table.", min=1, max=1000)] = 15,
+    top: opt.Top = 15,
     seconds: Annotated[float, typer.Option(help="For a process: how long to profile it.", min=0, max=86400)] = 10.0,
     leave_on: Annotated[bool, typer.Option("--leave-on", help="For a process: leave the profile on.")] = False,
     off: Annotated[bool, typer.Option("--off", help="For a process: only switch the profile off.")] = False,
     diff: Annotated[
         bool, typer.Option("--diff", help="For two files: the growth of live memory from the first to the second.")
     ] = False,
-    library: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, instead of the one found.")] = None,
+    library: opt.Found = None,
 ) -> None:
     from hakmem_lab.inspect.core import is_core
     from hakmem_lab.profile import formats, heap_dumps, in_memory
@@ -290,7 +291,7 @@ def table(report: Report, kind: str, rows: int) -> None:
         key=lambda each: -abs(each[0].bytes),
     )
     out.print(
-        f"{in_bytes(total.bytes)} ± {in_bytes(total.error)} {ABOUT[kind]}, in {counted(total.objects, 'block')}",
+        f"{total.says} {ABOUT[kind]}, in {counted(total.objects, 'block')}",
         soft_wrap=True,
     )
     if report.profile.missed:

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from hakmem_lab.children import foreground
+from hakmem_lab.commands import options as opt
 from hakmem_lab.target import libhakmem, preload
 from hakmem_lab.target.configuration import nearest, parse
 from hakmem_lab.terminal.console import complain, remark
@@ -86,7 +87,7 @@ def run(
         bool, typer.Option("--python", help="Serve Python's objects by malloc too: PYTHONMALLOC=malloc.")
     ] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Start it even if it would not run on HAKMEM.")] = False,
-    hakmem: Annotated[Path | None, typer.Option("--library", help="libhakmem.so, instead of the one found.")] = None,
+    hakmem: opt.Found = None,
     sample: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Record memory and caches over time in this file, for 'hakmem report'."),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hakmem_lab.commands import options as opt
+from hakmem_lab.target import elf
 from hakmem_lab.terminal.console import out, remark
 from hakmem_lab.terminal.errors import LabError
 
@@ -36,14 +38,11 @@ def stats(
         typer.Option("--map", help="For a process or a core: add the map of SuperSlabs, with the use of each slab."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The snapshot itself, as JSON.")] = False,
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", metavar="PATH", help="For a core: the library that ran, or the program linked with it."),
-    ] = None,
+    file: opt.OfCore = None,
 ) -> None:
     from hakmem_lab.inspect import snapshot_tables, snapshots
 
-    core = _is_core(target)
+    core = elf.is_elf(Path(target))
     snapshot = _of_core(target, with_map, file) if core else snapshots.load(target, with_map)
     if with_map and snapshot.map is None:
         raise LabError(
@@ -66,12 +65,6 @@ def stats(
         out.print("No ledger of resident memory: a core dump does not say which pages were resident.", soft_wrap=True)
     elif not snapshot.group("ledger"):
         out.print("No ledger of resident memory in this snapshot: HAKMEM_STATS_LEDGER=1 adds it.", soft_wrap=True)
-
-
-def _is_core(target: str) -> bool:
-    from hakmem_lab.inspect import core
-
-    return core.is_elf(Path(target))
 
 
 def _of_core(target: str, with_map: bool, file: Path | None) -> Snapshot:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,7 +116,7 @@ def tune(
             digest="",
             metric=MetricModel.of(chosen),
             options=[each.strip() for each in options.split(",") if each.strip()],
-            budget_s=seconds(budget),
+            budget_s=opt.seconds(budget, "--budget"),
             trials=trials,
             rounds=trial_rounds,
             runs=runs,
@@ -132,14 +131,6 @@ def tune(
         found = searches.Search.create(plan, path)
     session = decide(found, path.with_suffix(".jsonl"))
     conclude(found, session, env, page, json)
-
-
-def seconds(text: str) -> float:
-    """'90s', '15m', '2h' in seconds; a bare number is seconds."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|)\s*", text)
-    if found is None or float(found.group(1)) == 0.0:
-        raise LabError(f"--budget {text}: not a time above 0", "Examples: 90s, 15m, 2h.")
-    return float(found.group(1)) * {"s": 1, "": 1, "m": 60, "h": 3600}[found.group(2)]
 
 
 def check_env(path: Path) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
-
 import typer
 
-from hakmem_lab.commands.cold import parse_time
-from hakmem_lab.terminal.console import out, remark
+from hakmem_lab.commands import options as opt
+from hakmem_lab.terminal.console import remark
 
 HELP = """Say in one paragraph why a process's memory is as large as it is, with evidence and the next command.
 
@@ -24,11 +21,11 @@ Examples:
 
 
 def why(
-    pid: Annotated[int, typer.Argument(metavar="PID", help="A process id.")],
-    time: Annotated[str, typer.Option("--for", metavar="TIME", help="How long to watch; Ctrl-C: until now.")] = "10s",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    pid: opt.Pid,
+    time: opt.WatchTime = "10s",
+    as_json: opt.Json = False,
 ) -> None:
-    seconds = parse_time(time)
+    seconds = opt.seconds(time, "--for")
 
     from hakmem_lab.inspect import why as judge
     from hakmem_lab.inspect.live import Live
@@ -38,13 +35,8 @@ def why(
     course = judge.look(live, seconds)
     lost = judge.lost(live)
     found = judge.judge(course, lost, pid)
-    if as_json:
-        document = vars(found) | {"ledger": course.ledgers[-1], "live": course.live(), "unreferenced": lost}
-        out.file.write(json.dumps(document | {"seconds": course.times}) + "\n")
-        return
-    out.print(f"[bold]{found.word}[/]: ", end="")
-    out.print(found.said, markup=False, soft_wrap=True)
-    out.print(f"Next: {found.next}", markup=False, soft_wrap=True)
+    more = {"ledger": course.ledgers[-1], "live": course.live(), "unreferenced": lost, "seconds": course.times}
+    opt.told([f"{found.word}: {found.said}", f"Next: {found.next}"], lambda: vars(found) | more, as_json)
 
 
 def register(app: typer.Typer) -> None:

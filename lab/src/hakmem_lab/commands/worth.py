@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from hakmem_lab.commands.options import PASS_ON, Json, Library, Seed
-from hakmem_lab.terminal.console import out, remark
+from hakmem_lab.commands import options as opt
 
 HELP = """Say what any allocator could gain for a program at most, in time and in memory.
 
@@ -30,12 +28,10 @@ def worth(
         list[str], typer.Argument(metavar="-- PROGRAM [ARGUMENTS]", help="What to run.", show_default=False)
     ],
     runs: Annotated[int, typer.Option(min=2, max=1000, help="Rounds of five runs each.")] = 5,
-    seed: Seed = None,
-    as_json: Json = False,
-    page: Annotated[
-        Path | None, typer.Option("--page", metavar="FILE.html", help="Write a page.", show_default=False)
-    ] = None,
-    library: Library = None,
+    seed: opt.Seed = None,
+    as_json: opt.Json = False,
+    page: opt.WritePage = None,
+    library: opt.Library = None,
 ) -> None:
     from hakmem_lab.commands.run import prepare
     from hakmem_lab.experiment import worth as experiment
@@ -43,16 +39,13 @@ def worth(
 
     _, environment = prepare(program, None, [], None, None, [], False, library)
     found = experiment.measure(program, environment, runs, seed_or_new(seed))
-    if page is not None:
+
+    def draw(path: Path) -> None:
         from hakmem_lab.pages import worth as pages
 
-        pages.write(found, " ".join(program), page)
-        remark(f"hakmem: wrote {page}")
-    if as_json:
-        out.file.write(json.dumps(as_document(found)) + "\n")
-        return
-    for line in experiment.says(found):
-        out.print(line, soft_wrap=True, markup=False)
+        pages.write(found, " ".join(program), path)
+
+    opt.told(experiment.says(found), lambda: as_document(found), as_json, page, draw)
 
 
 def as_document(found: Any) -> dict[str, Any]:
@@ -62,4 +55,4 @@ def as_document(found: Any) -> dict[str, Any]:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("worth", help=HELP, context_settings=PASS_ON)(worth)
+    app.command("worth", help=HELP, context_settings=opt.PASS_ON)(worth)

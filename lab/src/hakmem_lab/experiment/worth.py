@@ -21,12 +21,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
+from hakmem_lab.children.beside import Beside
 from hakmem_lab.decide.statistics import CONFIDENCE
 from hakmem_lab.inspect import ledger
 from hakmem_lab.inspect.live import Live
@@ -116,7 +116,7 @@ def build(folder: Path) -> tuple[Path, float]:
         raise LabError("worth needs a C compiler (cc) for the library that delays calls", "Install gcc or clang.")
     path = folder / "added_delay.so"
     command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(path), str(SOURCE), "-ldl"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode:
         raise LabError("the library that delays calls does not compile here", one_run.last_words(done.stderr))
     idle = ctypes.CDLL(str(path)).worth_idle
@@ -160,8 +160,8 @@ def _run(
     outcome = one_run.require_success(one_run.run(command, {**environment, **more}))
     if delay < 0:
         return outcome.wall_s, (0, 0.0, 0.0)
-    lines = counts.read_text().split() if counts.exists() else []
-    values = np.array([int(each) for each in lines], np.int64).reshape(-1, 4)
+    lines = counts.read_text().splitlines() if counts.exists() else []
+    values = np.array([line.split() for line in lines], np.int64).reshape(-1, 4)
     if not len(values) or not values[:, 0].sum():
         raise LabError(
             "the program's calls were not counted: it made none, or ended by _exit() or a signal",
@@ -174,25 +174,19 @@ def _run(
 
 def _memory(command: list[str], environment: Mapping[str, str]) -> Memory:
     """The peak of the main process's memory, looked at from outside."""
-    best, ended = Memory(), Event()
+    best = Memory()
 
-    def look(pid: int) -> None:
-        while not ended.wait(LOOK_S):
+    def looks_at(pid: int) -> Beside:
+        def look() -> float:
             with suppress(LabError, ValueError, OSError):
                 at = memory_of(pid)
                 if at.resident > best.resident:
                     vars(best).update(vars(at))
+            return LOOK_S
 
-    child = subprocess.Popen(command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    thread = Thread(target=look, args=(child.pid,), daemon=True)
-    thread.start()
-    try:
-        child.wait()
-    finally:
-        if child.poll() is None:
-            child.kill()
-        ended.set()
-        thread.join()
+        return Beside(look, LOOK_S)
+
+    one_run.require_success(one_run.run(command, environment, beside=looks_at))
     return best
 
 

@@ -3,7 +3,6 @@ why."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -54,7 +53,7 @@ def missing(plan: Plan, seen: Array, treated: Flags) -> tuple[str | None, Flags]
 
 def arms(plan: Plan, served: Array, treated: Flags, there: Flags) -> str | None:
     """Refuses if hosts run something else than planned. served: the share of time on HAKMEM (hosts by days)."""
-    share = np.array([np.nanmean(row) if np.isfinite(row).any() else math.nan for row in served])
+    share = inference.mean_of_days(served)
     off = there & treated & ~(share >= SERVED)
     on = there & ~treated & (share > UNSERVED)
     if (off | on).sum() <= WRONG * there.sum():
@@ -91,7 +90,7 @@ def one_side(restarted: Array, treated: Flags) -> str | None:
     """Refuses if on some day many hosts of one group, and not of the other, restarted: a deployment that hit one side.
     restarted: restarts by hosts and days."""
     hit = np.nan_to_num(restarted) > 0
-    for day in range(hit.shape[1]):
+    for day in range(hit.shape[1] if 0 < treated.sum() < len(treated) else 0):
         a, b = hit[treated, day], hit[~treated, day]
         if abs(a.mean() - b.mean()) <= SIDES:
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hakmem_lab.fleet import metrics
-from hakmem_lab.fleet.inference import Array
+from hakmem_lab.fleet.inference import Array, mean_of_days
 from hakmem_lab.fleet.metrics import Metric
 from hakmem_lab.fleet.plan import in_scale
 from hakmem_lab.fleet.prometheus import DAY_S, Prometheus, table
@@ -31,8 +31,6 @@ class History:
 
 def read(source: Prometheus, settings: Mapping[str, Any], wanted: Sequence[Metric], stratum: str) -> History:
     """The whole days before now or the start, whichever is earlier; hosts without half of them are left out."""
-    import time
-
     days, label, select, step = (settings[each] for each in ("history_days", "host_label", "select", "step"))
     last = min(int(settings["start"]), int(time.time()) // DAY_S * DAY_S)
     first = last - days * DAY_S
@@ -49,10 +47,7 @@ def read(source: Prometheus, settings: Mapping[str, Any], wanted: Sequence[Metri
     notes, used = [], []
     keep = np.isfinite(values[wanted[0].name]).mean(axis=1) >= LEAST
     for each in wanted:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            level = in_scale(each, np.nanmean(values[each.name], axis=1))
-        if not np.isfinite(level[keep]).any():
+        if not np.isfinite(in_scale(each, mean_of_days(values[each.name]))[keep]).any():
             if each not in metrics.METRICS:
                 raise LabError(f"no host has a value of {each.name}", "Is its query right?")
             notes.append(f"no data of {each.name}: it is no part of the plan")

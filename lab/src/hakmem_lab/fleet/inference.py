@@ -171,6 +171,13 @@ def estimate(design: Design, metrics: Sequence[Series], seed: int, draws: int = 
     return Estimates(effect, np.where(size <= 1e-290, 0.0, error), spread, (beyond + 1) / (draws + 1))
 
 
+def mean_of_days(values: Array) -> Array:
+    """Each host's mean, without missing days (NaN); NaN for a host without any."""
+    known = np.isfinite(values)
+    sums, counts = np.where(known, values, 0.0).sum(axis=1), known.sum(axis=1)
+    return np.asarray(np.divide(sums, counts, out=np.full(len(values), math.nan), where=counts > 0))
+
+
 def cumulative_means(daily: Array) -> Array:
     """Means over days 1 to d, for every d, without missing days (NaN); before a host's first day, that day's value."""
     known = np.isfinite(daily)
@@ -183,9 +190,9 @@ def cumulative_means(daily: Array) -> Array:
 
 
 def power(estimates: Estimates, metric: int, bounds: Array, effect: float, shrink: float = 1.0) -> float:
-    """The probability that the interval of some look excludes 0 on the right side, if the effect is this large;
-    `shrink` scales the standard errors, for another number of hosts."""
-    errors = np.maximum(estimates.error[metric] * shrink, 1e-300)
-    away = abs(effect) / errors
-    crossing = estimates.spread[:, metric, :] + away[None] > bounds[None]
+    """The probability that the interval of a look that has a bound excludes 0 on the right side, if the effect is this
+    large; `shrink` scales the standard errors, for another number of hosts."""
+    looks = len(bounds)
+    away = abs(effect) / np.maximum(estimates.error[metric, :looks] * shrink, 1e-300)
+    crossing = estimates.spread[:, metric, :looks] + away[None] > bounds[None]
     return float(crossing.any(axis=1).mean())

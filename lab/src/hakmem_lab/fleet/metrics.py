@@ -25,10 +25,11 @@ class Metric(Model):
 
 def seconds(step: str) -> int:
     """A duration of Prometheus, such as 5m, of one unit."""
-    found = re.fullmatch(r"(\d+)([smhd])", step)
-    if found is None or int(found[1]) == 0:
-        raise LabError(f"--step {step}: not a time", "Example: --step 5m")
-    return int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
+    found = re.fullmatch(r"(\d+)([smh])", step)
+    value = int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0
+    if not 0 < value <= 43_200:
+        raise LabError(f"--step {step}: not a time of at most 12h", "Example: --step 5m")
+    return value
 
 
 def filled(query: str, host_label: str, select: str, step: str) -> str:

@@ -127,7 +127,7 @@ def series(metric: Metric, before: Array, after: Array, looks: Literal["daily", 
     means = inference.cumulative_means(after)
     if looks == "end":
         means = means[:, -1:]
-    return Series(in_scale(metric, means), in_scale(metric, np.nanmean(before, axis=1)))
+    return Series(in_scale(metric, means), in_scale(metric, inference.mean_of_days(before)))
 
 
 def make(
@@ -160,7 +160,7 @@ def features_of(history: Mapping[str, Array], metrics: Sequence[Metric]) -> Arra
     """The hosts' levels before the start, by which they are put into blocks."""
     columns = []
     for metric in metrics:
-        level = in_scale(metric, np.nanmean(history[metric.name], axis=1))
+        level = in_scale(metric, inference.mean_of_days(history[metric.name]))
         middle = np.nanmedian(level) if np.isfinite(level).any() else 0.0
         columns.append(np.where(np.isfinite(level), level, middle))
     return np.stack(columns, axis=1)
@@ -175,7 +175,12 @@ def power_of(
     days = min(plan.days, known.shape[1] // 2)
     earlier = {name: values[:, :-days] for name, values in history.items()}
     after, before = known[:, -days:], earlier[metric.name]
-    usable = np.isfinite(in_scale(metric, np.nanmean(before, axis=1))) & np.isfinite(after).any(axis=1)
+    usable = np.isfinite(in_scale(metric, inference.mean_of_days(before))) & np.isfinite(after).any(axis=1)
+    if usable.sum() < BLOCK:
+        raise LabError(
+            f"{int(usable.sum())} hosts have values of {metric.name} in both halves of the history: too few for a plan",
+            "Give fewer --history days, or wait.",
+        )
     number = blocks(features_of(earlier, metrics)[usable], [strata[i] for i in np.flatnonzero(usable).tolist()])
     design = Design.of(number, lots(number, plan.seed))
     found = inference.estimate(design, [series(metric, before[usable], after[usable], plan.looks)], plan.seed, DRAWS)
@@ -190,7 +195,8 @@ def power_of(
     smallest = bisect(lambda effect: chance(effect) >= POWER, error * 1e-3, error * 100)
     shrink = bisect(lambda each: chance(worth, 1 / each) >= POWER, 1e-3, 1e4)
     needed = math.ceil(int(usable.sum()) * shrink**2)
-    looked = [day for day in range(1, days + 1) if _by_day(plan, found, bounds, day, worth) >= POWER]
+    looks = range(1 if plan.looks == "daily" else plan.days, days + 1)
+    looked = [day for day in looks if inference.power(found, 0, bounds[:day], worth) >= POWER]
     return Power(
         metric=metric.name,
         worth=least,
@@ -200,15 +206,6 @@ def power_of(
         hosts_needed=needed if needed <= MOST_HOSTS_NEEDED else None,
         days_needed=looked[0] if looked else None,
     )
-
-
-def _by_day(plan: Plan, found: inference.Estimates, bounds: Array, day: int, worth: float) -> float:
-    """The probability to have found the effect by this day."""
-    if plan.looks == "end":
-        return inference.power(found, 0, bounds, worth) if day == plan.days else 0.0
-    errors = np.maximum(found.error[0, :day], 1e-300)
-    crossing = found.spread[:, 0, :day] + (worth / errors)[None] > bounds[None, :day]
-    return float(crossing.any(axis=1).mean())
 
 
 def _in_percent(metric: Metric, value: float) -> float:

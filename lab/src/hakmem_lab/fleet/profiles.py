@@ -1,18 +1,20 @@
-"""Heap profiles of many hosts as one, and the difference of two groups, per host."""
+"""Heap profiles of many hosts as one: the mean of their pprof files."""
 
 from __future__ import annotations
 
 import gzip
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 from hakmem_lab.profile import formats
-from hakmem_lab.profile.formats import Report, Stack
+from hakmem_lab.profile.formats import Estimates, Report, Stack
 from hakmem_lab.profile.heap_dumps import Estimate, Labels, Profile, labels_of
 from hakmem_lab.profile.symbols import Frame
 from hakmem_lab.terminal.errors import LabError
 
-KINDS = {"inuse_objects": "live", "inuse_space": "live", "alloc_objects": "allocated", "alloc_space": "allocated"}
+KINDS = ("live", "allocated")
+Samples = dict[tuple[Stack, Labels], Estimates]
 
 
 def folder(path: Path) -> Report:
@@ -20,50 +22,43 @@ def folder(path: Path) -> Report:
     files = sorted(each for each in path.rglob("*") if each.is_file() and each.suffix in (".gz", ".pb", ".pprof"))
     if not files:
         raise LabError(f"{path}: no pprof files (*.pb.gz, *.pb, *.pprof)", "Fetch /debug/pprof/heap of each host.")
-    samples: dict[tuple[Stack, Labels], dict[str, Estimate]] = defaultdict(dict)
+    samples: Samples = defaultdict(dict)
     interval = 0
     for file in files:
-        one = read(file)
-        interval = interval or one.interval
-        for each, values in one.samples.items():
-            into = samples[each]
-            for kind, value in values.items():
-                share = Estimate(value.objects / len(files), value.bytes / len(files), value.variance / len(files) ** 2)
-                into[kind] = into.get(kind, Estimate()) + share
-    return Report(dict(samples), ("live", "allocated"), interval, Profile(interval, [], []))
+        interval = read(file, 1 / len(files), samples) or interval
+    return Report(dict(samples), KINDS, interval, Profile(interval, [], []))
 
 
-def read(path: Path) -> Report:
-    """One file of pprof's format."""
-    content = path.read_bytes()
+def read(path: Path, share: float, into: Samples) -> int:
+    """Adds a part of one file's samples; returns its interval."""
     found = formats.messages()["Profile"]()
     try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise LabError(f"{path}: {error.strerror}") from None
+    try:
         found.ParseFromString(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
-    except Exception:
-        raise LabError(f"{path} is not a profile in pprof's format") from None
-    text = list(found.string_table)
-    types = [text[each.type] for each in found.sample_type]
-    if not set(types) & set(KINDS):
-        raise LabError(f"{path} is not a heap profile: it has {', '.join(types) or 'no values'}")
-    functions = {each.id: (text[each.name], text[each.filename]) for each in found.function}
+        return add(found, share, into)
+    except Exception:  # of gzip, of the parser, or of numbers that lead nowhere
+        raise LabError(f"{path} is not a heap profile in pprof's format") from None
+
+
+def add(profile: Any, share: float, into: Samples) -> int:
+    text = list(profile.string_table)
+    types = [text[each.type] for each in profile.sample_type]
+    names = {kind: [f"{formats.PPROF_TYPES[kind]}_{what}" for what in ("objects", "space")] for kind in KINDS}
+    columns = {kind: [types.index(name) for name in both] for kind, both in names.items() if both[1] in types}
+    if not columns:
+        raise ValueError("a profile of something else")
+    functions = {each.id: (text[each.name], text[each.filename]) for each in profile.function}
     frames = {
-        each.id: [
-            Frame(functions[line.function_id][0], functions[line.function_id][1], line.line) for line in each.line
-        ]
-        or [Frame("(unknown)")]
-        for each in found.location
+        each.id: [Frame(*functions[line.function_id], line.line) for line in each.line] or [Frame("(unknown)")]
+        for each in profile.location
     }
-    samples: dict[tuple[Stack, Labels], dict[str, Estimate]] = defaultdict(dict)
-    for sample in found.sample:
+    for sample in profile.sample:
         stack = tuple(frame for each in sample.location_id for frame in frames[each])
-        into = samples[stack, labels_of({text[each.key]: text[each.str] for each in sample.label})]
-        for kind in ("live", "allocated"):
-            values = dict(zip(types, sample.value, strict=True))
-            name = "inuse" if kind == "live" else "alloc"
-            one = Estimate(values.get(f"{name}_objects", 0), values.get(f"{name}_space", 0), 0.0)
-            into[kind] = into.get(kind, Estimate()) + one
-    return Report(dict(samples), ("live", "allocated"), found.period, Profile(found.period, [], []))
-
-
-def difference(before: Report, after: Report) -> Report:
-    return formats.difference(before, after)
+        values = into[stack, labels_of({text[each.key]: text[each.str] for each in sample.label})]
+        for kind, (objects, size) in columns.items():
+            one = Estimate(sample.value[objects] * share, sample.value[size] * share)
+            values[kind] = values.get(kind, Estimate()) + one
+    return int(profile.period)

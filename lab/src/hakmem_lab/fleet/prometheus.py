@@ -48,7 +48,7 @@ class Prometheus:
             raise self._no_url() from None
         except httpx.TimeoutException:
             raise LabError(
-                f"{self.url} has not answered for {self.timeout_s:.0f} s: {asked}",
+                f"{self.url} has not answered for {self.timeout_s:g} s: {asked}",
                 "Add the recording rules of packaging/fleet/rules.yaml, or give a larger --timeout.",
             ) from None
         except httpx.HTTPError as error:
@@ -63,7 +63,10 @@ class Prometheus:
         if content.get("warnings") or content.get("isPartial"):
             said = "; ".join(content.get("warnings") or ["partial data"])
             raise LabError(f"{self.url} answers in part: {said}", "Wait until all of its stores answer, and repeat.")
-        return content.get("data")
+        data = content.get("data")
+        if not isinstance(data, dict) or "result" not in data:
+            raise LabError(f"{self.url} answers {asked} without a result: is it Prometheus?")
+        return data
 
     def check_clock(self) -> None:
         """Refuses an engine whose clock is not ours: days would be cut at other times."""

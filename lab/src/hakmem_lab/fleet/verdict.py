@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from hakmem_lab.decide.statistics import Interval
 from hakmem_lab.decide.verdict import Word, judge
@@ -26,6 +26,9 @@ from hakmem_lab.terminal.amounts import counted
 from hakmem_lab.terminal.errors import LabError
 
 NO_EVENTS = 3.0  # none seen in n trials: fewer than 3 / n, with 95 %
+# A bound of a look that is too early for one is infinite, which JSON writes as null.
+Low = Annotated[float, BeforeValidator(lambda value: -math.inf if value is None else value)]
+High = Annotated[float, BeforeValidator(lambda value: math.inf if value is None else value)]
 
 
 class Source(Protocol):
@@ -41,12 +44,12 @@ class Row(Model):
     role: Literal["target", "guard"]
     scale: Literal["ratio", "difference"]
     gain: float = Field(description="above 0 is better, in %; of differences, events per host and day")
-    low: float
-    high: float
+    low: Low
+    high: High
     p: float = Field(description="of no effect at all, at this look alone")
     word: str = Field(description="GO, NO-GO or INCONCLUSIVE; of a guard rail holds, broken or open")
     reason: str
-    by_look: list[tuple[float, float, float]] = Field(description="gain, low and high at each look so far")
+    by_look: list[tuple[float, Low, High]] = Field(description="gain, low and high at each look so far")
 
 
 class FleetVerdict(Model):
@@ -156,8 +159,8 @@ def _usable(
     """The metrics that have data, and the hosts that have all of them."""
     used, keep = [], there.copy()
     for metric in data.plan.metrics:
-        before = in_scale(metric, _mean(data.before(metric)))
-        after = in_scale(metric, _mean(data.after(metric)))
+        before = in_scale(metric, inference.mean_of_days(data.before(metric)))
+        after = in_scale(metric, inference.mean_of_days(data.after(metric)))
         has = np.isfinite(before) & np.isfinite(after)
         share = float(has[there].mean()) if there.any() else 0.0
         if share >= 1 - checks.MISSING:
@@ -177,23 +180,11 @@ def _levels(data: Data, used: Sequence[Metric], keep: checks.Flags) -> dict[str,
     for metric in used:
         before = data.before(metric)[keep]
         late = -max(1, before.shape[1] // 3)
-        first, last = (in_scale(metric, _mean(part)) for part in (before[:, :late], before[:, late:]))
+        first, last = (in_scale(metric, inference.mean_of_days(part)) for part in (before[:, :late], before[:, late:]))
         change = last - first
-        found[metric.name] = in_scale(metric, _mean(before))
+        found[metric.name] = in_scale(metric, inference.mean_of_days(before))
         found[f"{metric.name}, its change"] = np.where(np.isfinite(change), change, 0.0)
     return found
-
-
-def _mean(values: Array) -> Array:
-    known = np.isfinite(values)
-    return np.asarray(
-        np.divide(
-            np.where(known, values, 0.0).sum(axis=1),
-            known.sum(axis=1),
-            out=np.full(len(values), math.nan),
-            where=known.any(axis=1),
-        )
-    )
 
 
 def _rows(data: Data, used: Sequence[Metric], design: inference.Design, keep: checks.Flags) -> list[Row]:
@@ -216,7 +207,7 @@ def rows_of(plan: Plan, used: Sequence[Metric], found: Sequence[Series], design:
             rows.append(_target(plan, metric, estimates, i, of_targets))
         else:
             own = estimates.bounds([i], plan.planned_looks)
-            rows.append(_guard(metric, estimates, i, own, of_guards, found[i], design))
+            rows.append(_guard(plan, metric, estimates, i, own, of_guards, found[i], design))
     return rows
 
 
@@ -246,14 +237,22 @@ def _target(plan: Plan, metric: Metric, estimates: Estimates, i: int, bounds: Ar
 
 
 def _guard(
-    metric: Metric, estimates: Estimates, i: int, own: Array, joint: Array, found: Series, design: inference.Design
+    plan: Plan,
+    metric: Metric,
+    estimates: Estimates,
+    i: int,
+    own: Array,
+    joint: Array,
+    found: Series,
+    design: inference.Design,
 ) -> Row:
     looks = _gains(metric, estimates, i, own)
     gain, low, high = looks[-1]
     if metric.scale == "difference" and not found.after[:, -1].any():
         # No event on any host: the interval is not a point.
         fewest = min(int(design.treated.sum()), int((~design.treated).sum()))
-        low = high = NO_EVENTS / (fewest * found.after.shape[1])
+        days = found.after.shape[1] if plan.looks == "daily" else plan.days
+        high = NO_EVENTS / (fewest * days)
         low, looks[-1] = -high, (gain, -high, high)
     unit = " %" if metric.scale == "ratio" else " per host and day"
     sure = _gains(metric, estimates, i, joint)[-1][2]

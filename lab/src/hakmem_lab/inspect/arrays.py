@@ -6,8 +6,9 @@ is inspected. The variable that prevents them is reset at once, so that no progr
 from __future__ import annotations
 
 import os
+from typing import Any
 
-__all__ = ["np"]
+__all__ = ["column", "columns", "np"]
 VARIABLE = "OPENBLAS_NUM_THREADS"
 
 _before = os.environ.get(VARIABLE)
@@ -19,3 +20,13 @@ finally:
         del os.environ[VARIABLE]
     else:
         os.environ[VARIABLE] = _before
+
+
+def column(rows: Any, at: int, dtype: Any) -> Any:
+    """A field of each row of bytes."""
+    return np.ascontiguousarray(rows[:, at : at + np.dtype(dtype).itemsize]).view(dtype)[:, 0]
+
+
+def columns(rows: Any, at: Any, dtype: Any) -> Any:
+    """The same of several fields, a column for each."""
+    return np.ascontiguousarray(rows[:, at[:, None] + np.arange(np.dtype(dtype).itemsize)]).view(dtype)[:, :, 0]

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hakmem_lab.inspect.arrays import np
-from hakmem_lab.inspect.live import Live
-from hakmem_lab.inspect.live_blocks import PRESENT, SWAPPED, Heap
+from hakmem_lab.inspect.live import PRESENT, SWAPPED, Live
+from hakmem_lab.inspect.live_blocks import Heap
 from hakmem_lab.target import process
 from hakmem_lab.terminal.amounts import counted, in_bytes
 from hakmem_lab.terminal.errors import LabError
@@ -40,7 +40,7 @@ class Cold:
     cold_bytes: int = 0  # of these, in pages that nobody used
     cold_pages: int = 0  # bytes of whole pages, with what else lies in them
     swapped: int = 0  # bytes of live blocks that were in swap already
-    drift: float = 0.0  # pages that the program began to use from one look to the next
+    drift: int = 0  # bytes of pages that the program began to use during the looks, by those before the first
     looks: int = 0
     unit: int = 1  # pages
     look_seconds: float = 0.0
@@ -69,9 +69,9 @@ class Watch:
                 (process.folder(self.pid) / "clear_refs").write_text(what)
         except PermissionError:
             raise process.refusal(self.pid) from None
-        except (FileNotFoundError, ProcessLookupError, OSError) as error:
+        except OSError as error:
             if not process.exists(self.pid):
-                raise LabError(f"process {self.pid} has ended", "Start it again, and repeat this.") from None
+                raise process.ended(self.pid) from None
             raise LabError(f"this kernel keeps no notes of used pages: {error.strerror}") from None
 
     def used(self) -> int:
@@ -79,24 +79,20 @@ class Watch:
         at the pages of those that are read."""
         total, ours, content = 0, False, b""
         self.huge = 0
-        try:
-            with (process.folder(self.pid) / "smaps").open("rb", buffering=0) as file:
-                while more := file.read(STEP):
-                    content += more
-                    whole, _, content = content.rpartition(b"\n")
-                    for start, what, size in LINES.findall(whole + b"\n"):
-                        if start:
-                            ours = any(int(start, 16) in each for each in self.ranges)
-                            if int(start, 16) >= self.end:
-                                return total
-                        elif ours and what == b"Referenced":
-                            total += int(size) << 10
-                        elif ours:
-                            self.huge += int(size) << 10
-        except PermissionError:
-            raise process.refusal(self.pid) from None
-        except (FileNotFoundError, ProcessLookupError):
-            raise LabError(f"process {self.pid} has ended", "Start it again, and repeat this.") from None
+        smaps = process.folder(self.pid) / "smaps"
+        with process.looked_at(self.pid), smaps.open("rb", buffering=0) as file:
+            while more := file.read(STEP):
+                content += more
+                whole, _, content = content.rpartition(b"\n")
+                for start, what, size in LINES.findall(whole + b"\n"):
+                    if start:
+                        ours = any(int(start, 16) in each for each in self.ranges)
+                        if int(start, 16) >= self.end:
+                            return total
+                    elif ours and what == b"Referenced":
+                        total += int(size) << 10
+                    elif ours:
+                        self.huge += int(size) << 10
         return total
 
     def wait(self, seconds: float) -> Cold:
@@ -137,19 +133,19 @@ class Search:
         first, last = self.starts // self.page, (self.starts + np.maximum(self.sizes, 1) - 1) // self.page
         self.pages = pages_of(first, last)
         entries = self._entries()
-        present = entries & np.uint64(PRESENT) != 0
+        present = entries & PRESENT != 0
         began = time.monotonic()
         cold = np.zeros(len(self.pages))
         cold[present] = self._probe(self.pages[present])
         self.found.look_seconds = time.monotonic() - began
         self.found.cold_pages = round(float(cold.sum())) * self.page
-        self._to_blocks(first, last, present, cold, entries & np.uint64(SWAPPED) != 0)
+        self._to_blocks(first, last, present, cold, entries & SWAPPED != 0)
 
     def _entries(self) -> Any:
         found = np.zeros(len(self.pages), np.uint64)
         breaks = np.flatnonzero(np.diff(self.pages) > 1) + 1
         for part in np.split(np.arange(len(self.pages)), breaks) if len(self.pages) else []:
-            found[part] = self.heap.entries(int(self.pages[part[0]]), int(self.pages[part[-1]]) + 1)
+            found[part] = self.watched.live.page_entries(int(self.pages[part[0]]), int(self.pages[part[-1]]) + 1)
         return found
 
     def _probe(self, pages: Any) -> Any:
@@ -160,7 +156,6 @@ class Search:
         looks = [self.watched.used() for _ in range(DRIFT_LOOKS + 1)]
         each_s = max((time.monotonic() - began) / len(looks), 1e-6)
         most = max(min(MOST_LOOKS, int(MOST_S / each_s)), LEAST_LOOKS)
-        found.drift = max(looks[-1] - looks[0], 0) / self.page / DRIFT_LOOKS
         found.unit = max(-(-len(pages) // most), 1)
         before, carried, former = looks[-1], 0, -1
         for at in range(0, len(pages), found.unit):
@@ -176,6 +171,7 @@ class Search:
             cold[at : at + found.unit] = mine / len(unit)
             before, former = now, huge
             found.looks += 1
+        found.drift = round(max(looks[-1] - looks[0], 0) / DRIFT_LOOKS * found.looks)
         return cold
 
     def _to_blocks(self, first: Any, last: Any, present: Any, cold: Any, swapped: Any) -> None:
@@ -240,15 +236,15 @@ def says(found: Cold, name: str) -> list[str]:
         said.append(f"Another {in_bytes(found.swapped)} of them are in swap already.")
     if found.cold_bytes:
         said.append(
-            f"A cache without what is cold would save {in_bytes(found.cold_bytes)}; zswap or madvise(MADV_COLD) could "
-            f"take {in_bytes(found.cold_pages)} of whole pages, before compression."
+            f"Dropping the cold blocks would save {in_bytes(found.cold_bytes)}; zswap or madvise(MADV_COLD) could "
+            f"take {in_bytes(found.cold_pages)} in whole pages, before compression."
         )
     said.append(
-        f"{counted(found.looks, 'look')} at {counted(found.unit, 'page')} took {found.look_seconds:.1f} s, in each of "
-        f"which the program began to use {found.drift:.2f} pages itself; so many may wrongly count as cold."
+        f"{counted(found.looks, 'look')} at {counted(found.unit, 'page')} each took {found.look_seconds:.1f} s, in "
+        f"which the program itself began to use about {in_bytes(found.drift)}: so much may wrongly count as cold."
     )
     said.append(
-        "The kernel's notes of used pages were cleared and each cold page read once, so the kernel knows less of what "
-        "to reclaim until they have been used again."
+        "The kernel's notes of used pages were cleared and each cold page read once, so the kernel knows less about "
+        "what to reclaim until the pages are used again."
     )
     return said

@@ -69,17 +69,9 @@ class Ranges:
         return self.parts[place] if place >= 0 and address < self.parts[place].end else None
 
 
-def is_elf(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(4) == b"\x7fELF"
-    except OSError:
-        return False
-
-
 def is_core(path: Path) -> bool:
     """Whether a file is a core dump rather than a program: its ELF type."""
-    with path.open("rb") if is_elf(path) else nullcontext() as file:
+    with path.open("rb") if elf.is_elf(path) else nullcontext() as file:
         return file is not None and len(head := file.read(18)) == 18 and 4 in (head[16], head[17])
 
 
@@ -336,7 +328,7 @@ class Dead(Allocator):
     def _take_file(self, address: int, file: Path | None) -> None:
         if file is None:
             return
-        if not is_elf(file):
+        if not elf.is_elf(file):
             raise LabError(
                 f"--file: {file} is not an ELF file that can be read", "Give the library's file, or the program's."
             )

@@ -8,59 +8,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from hakmem_lab.inspect.arrays import np
-from hakmem_lab.inspect.live import Allocator, Live
+from hakmem_lab.inspect.arrays import column, np
+from hakmem_lab.inspect.live import PRESENT, Allocator, Live
 from hakmem_lab.target import process
-from hakmem_lab.terminal.errors import LabError
 
-PRESENT = np.uint64(1 << 63)
 MOST_BYTES = 64 << 30  # of a heap; in a larger one, looking at every page takes too long
 CHUNK = 1 << 20  # entries of pagemap at once
 
 
-def resident_pages(live: Live, start: int, end: int, page: int) -> Any:
-    """Whether each page of [start, end) is resident."""
-    found = []
-    try:
-        with (process.folder(live.pid) / "pagemap").open("rb", buffering=0) as file:
-            for at in range(start // page, end // page, CHUNK):
-                file.seek(8 * at)
-                count = min(CHUNK, end // page - at)
-                entries = np.frombuffer(file.read(8 * count), np.uint64)
-                found.append((entries & PRESENT) != 0)
-                if len(entries) < count:
-                    found.append(np.zeros(count - len(entries), bool))
-    except PermissionError:
-        raise process.refusal(live.pid) from None
-    except (FileNotFoundError, ProcessLookupError):
-        raise LabError(f"process {live.pid} has ended", "Start it again, and repeat this while it runs.") from None
-    return np.concatenate(found) if found else np.zeros(0, bool)
-
-
 def slab_residents(live: Live, supers: int, maps: list[process.Mapping]) -> Any:
     """The resident bytes of each slab of the window."""
-    page, slab = process_page(), 1 << live.number["slab_shift"]
+    page, slab = live.page, 1 << live.number["slab_shift"]
     base, size = live.root["window"], supers << live.number["super_shift"]
     pages = np.zeros(size // page, bool)
     for mapping in maps:
-        start, end = max(mapping.start, base), min(mapping.end, base + size)
-        if start < end:
-            pages[(start - base) // page : (end - base) // page] = resident_pages(live, start, end, page)
+        end = (min(mapping.end, base + size) - base) // page
+        for first in range((max(mapping.start, base) - base) // page, end, CHUNK):
+            last = min(first + CHUNK, end)
+            pages[first:last] = live.page_entries(base // page + first, base // page + last) & PRESENT != 0
     return pages.reshape(-1, slab // page).sum(axis=1) * page
-
-
-def process_page() -> int:
-    import resource
-
-    return resource.getpagesize()
 
 
 def slab_classes(live: Allocator, slabs: int) -> tuple[Any, Any]:
     """The owner word of each slab, and the class of its span (-1: none)."""
     n = live.number
-    rows = np.frombuffer(live.memory.read(live.root["map"], n["map_stride"] * slabs), np.uint8)
-    at = n["map_owner"]
-    words = np.ascontiguousarray(rows.reshape(slabs, n["map_stride"])[:, at : at + 4]).view(np.uint32)[:, 0]
+    words = column(live.rows("map", "map_stride", slabs), n["map_owner"], np.uint32)
     code = (words & np.uint32((1 << n["class_offset_bits"]) - 1)).astype(np.int64) // n["class_offset_unit"]
     classes = np.where((words != 0) & (code < n["class_count"]), code, -1)
     # The inner slabs of a single-block span have their own code; they belong to the slab before them.
@@ -70,10 +42,7 @@ def slab_classes(live: Allocator, slabs: int) -> tuple[Any, Any]:
 
 
 def super_kinds(live: Allocator, supers: int) -> Any:
-    n = live.number
-    rows = np.frombuffer(live.memory.read(live.root["supers"], supers * n["super_stride"]), np.uint8)
-    at = n["super_kind"]
-    return np.ascontiguousarray(rows.reshape(supers, n["super_stride"])[:, at : at + 4]).view(np.uint32)[:, 0]
+    return column(live.rows("supers", "super_stride", supers), live.number["super_kind"], np.uint32)
 
 
 def add(live: Live, snapshot: dict[str, Any]) -> bool:

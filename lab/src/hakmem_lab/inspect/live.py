@@ -5,16 +5,17 @@ from others (docs/statistics.md)."""
 
 from __future__ import annotations
 
+import functools
 import re
 import resource
 import struct
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hakmem_lab.inspect import user_heaps
-from hakmem_lab.inspect.arrays import np
+from hakmem_lab.inspect.arrays import column, columns, np
 from hakmem_lab.inspect.process_memory import Memory, Reader
 from hakmem_lab.target import elf, process
 from hakmem_lab.target.libhakmem import Option
@@ -30,6 +31,7 @@ MOST_TABLES = 1 << 20
 MIX = 0x9E3779B97F4A7C15
 CLASSES_FROM = 1 << 16
 WHOLE_WORD = (1 << 64) - 1
+PRESENT, SWAPPED, OWN = (np.uint64(1 << bit) for bit in (63, 62, 56))  # of an entry of /proc/PID/pagemap
 STATS_EXACT = 2
 
 Rows = np.ndarray[Any, np.dtype[np.uint8]]
@@ -229,15 +231,13 @@ class Allocator(ABC):
     def _class_words(self, heaps: Rows, offset: int, dtype: Any = np.uint64) -> Any:
         """A field of every class of every heap."""
         n = self.number
-        size = np.dtype(dtype).itemsize
-        at = n["heap_classes"] + offset + n["heap_class_stride"] * np.arange(n["class_count"])
-        return np.ascontiguousarray(heaps[:, at[:, None] + np.arange(size)]).view(dtype)[:, :, 0]
+        return columns(heaps, n["heap_classes"] + offset + n["heap_class_stride"] * np.arange(n["class_count"]), dtype)
 
     def _cached(self, heaps: Rows) -> Any:
         """Blocks in the stacks, by class: top - bottom of the real bin, as the library counts them."""
         n = self.number
         at = n["heap_bins"] + n["bin_top"] + n["bin_stride"] * np.arange(n["class_count"])
-        visible = np.ascontiguousarray(heaps[:, at[:, None] + np.arange(8)]).view(np.int64)[:, :, 0]
+        visible = columns(heaps, at, np.int64)
         hidden = self._class_words(heaps, n["heap_class_hidden"] + n["bin_top"], np.int64)
         closed = heaps[:, n["heap_closed"] : n["heap_closed"] + n["class_count"]] != 0
         bottom = self._class_words(heaps, n["heap_class_bottom"], np.int64)
@@ -259,14 +259,8 @@ class Allocator(ABC):
         n = self.number
         found = np.zeros(n["class_count"], dtype=np.int64)
         base = n["heap_outbox"] + n["bucket_stride"] * np.arange(n["bucket_count"])
-
-        def field(offset: int, dtype: Any) -> Any:
-            size = np.dtype(dtype).itemsize
-            at = base[:, None] + offset + np.arange(size)
-            return np.ascontiguousarray(heaps[:, at]).view(dtype)[:, :, 0]
-
-        slabs, blocks = field(n["bucket_slab"], np.uint32), field(n["bucket_blocks"], np.uint16)
-        taken = field(n["bucket_taken"], np.uint16)
+        slabs = columns(heaps, base + n["bucket_slab"], np.uint32)
+        blocks, taken = (columns(heaps, base + n[f"bucket_{name}"], np.uint16) for name in ("blocks", "taken"))
         blocks = np.where(blocks > taken, blocks - taken, 0)
         for slab, count in zip(slabs[slabs != 0].tolist(), blocks[slabs != 0].tolist(), strict=True):
             word = self.root["map"] + n["map_stride"] * (slab - 1) + n["map_owner"]
@@ -282,7 +276,7 @@ class Allocator(ABC):
         if "heap_quarantine" not in n:
             return found
         slabs = self.memory.word(self.root["frontier"]) << n["super_shift"] - n["slab_shift"]
-        for at in np.ascontiguousarray(heaps[:, n["heap_quarantine"] :][:, :8]).view(np.uint64)[:, 0].tolist():
+        for at in column(heaps, n["heap_quarantine"], np.uint64).tolist():
             if at == 0:
                 continue
             blocks = self.memory.words(at + n["quarantine_mixed"], n["quarantine_mixed_count"])
@@ -303,11 +297,14 @@ class Allocator(ABC):
 
     def class_table(self, field: str, dtype: Any) -> Any:
         """A column of the library's table of size classes."""
-        n = self.number
-        table = np.frombuffer(self.memory.read(self.root["classes"], n["class_count"] * n["class_stride"]), np.uint8)
-        rows = table.reshape(n["class_count"], n["class_stride"])
-        size, at = np.dtype(dtype).itemsize, n["class_" + field]
-        return np.ascontiguousarray(rows[:, at : at + size]).view(dtype)[:, 0].astype(np.int64)
+        rows = self.rows("classes", "class_stride", self.number["class_count"])
+        return column(rows, self.number["class_" + field], dtype).astype(np.int64)
+
+    def rows(self, root: str, stride: str, count: int, first: int = 0) -> Rows:
+        """Rows of one of the library's tables."""
+        size = self.number[stride]
+        content = self.memory.read(self.root[root] + first * size, count * size)
+        return np.frombuffer(content, np.uint8).reshape(count, size)
 
     def _columns(self, heaps: Rows) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -326,8 +323,7 @@ class Allocator(ABC):
     def _by_rule(self, heaps: Rows, columns: dict[str, Any]) -> dict[str, int]:
         """The figures of kind RULE, as stats/snapshot.c derives them, and those that the kernel knows."""
         n, size = self.number, columns["size"]
-        state = np.ascontiguousarray(heaps[:, n["heap_state"] : n["heap_state"] + 4]).view(np.uint32)
-        held = np.ascontiguousarray(heaps[:, n["heap_slab_count"] : n["heap_slab_count"] + 8]).view(np.uint64)
+        state, held = column(heaps, n["heap_state"], np.uint32), column(heaps, n["heap_slab_count"], np.uint64)
         sampled = self.memory.words(self.root["sampled"], 2) if "sampled" in self.root else [0, 0]
         found = {
             "remote_heaps": len(heaps),
@@ -376,7 +372,7 @@ class Allocator(ABC):
     def _figure(self, place: Place, heaps: Rows) -> int:
         if place.kind == WORD:
             return self.memory.word(self.roots[place.root] + place.offset)
-        total = int(np.ascontiguousarray(heaps[:, place.offset : place.offset + 8]).view(np.uint64).sum())
+        total = int(column(heaps, place.offset, np.uint64).sum())
         return total + self.memory.word(self.roots[place.root]) & WHOLE_WORD if place.kind == ALL else total
 
     def _latencies(self) -> dict[str, Any]:
@@ -402,7 +398,8 @@ class Live(Allocator):
     """One process that runs on HAKMEM."""
 
     def __init__(self, pid: int) -> None:
-        super().__init__(Memory(pid), f"process {pid}", pid)
+        self.process_memory = Memory(pid)
+        super().__init__(self.process_memory, f"process {pid}", pid)
         self.file, address = self._find()
         try:
             self._read_tables(address)
@@ -448,6 +445,17 @@ class Live(Allocator):
     @property
     def page(self) -> int:
         return resource.getpagesize()
+
+    @functools.cached_property
+    def _pagemap(self) -> IO[bytes]:
+        return (process.folder(self.pid) / "pagemap").open("rb", buffering=0)
+
+    def page_entries(self, first: int, last: int) -> Any:
+        """The kernel's entries of pages [first, last), 0 where it has none."""
+        with process.looked_at(self.pid):
+            self._pagemap.seek(8 * first)
+            found = np.frombuffer(self._pagemap.read(8 * (last - first)), np.uint64)
+        return np.pad(found, (0, last - first - len(found)))
 
     def is_metadata(self, mapping: process.Mapping) -> bool:
         return self.root["metadata"] <= mapping.start < self.root["window"]

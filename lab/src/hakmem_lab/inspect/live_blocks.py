@@ -11,22 +11,22 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from hakmem_lab.children import shutdown
 from hakmem_lab.inspect import ledger, sampled_blocks
-from hakmem_lab.inspect.arrays import np
+from hakmem_lab.inspect.arrays import column, np
 from hakmem_lab.inspect.blocks import Blocks
 from hakmem_lab.inspect.guarded_blocks import Hardened
-from hakmem_lab.inspect.live import Allocator, Live
+from hakmem_lab.inspect.live import OWN, PRESENT, Allocator, Live
 from hakmem_lab.target import process
-from hakmem_lab.terminal.errors import LabError
 
 BATCH = 32 << 20  # bytes of blocks at once
-PRESENT, SWAPPED, OWN = 1 << 63, 1 << 62, 1 << 56  # /proc/PID/pagemap
 WORD = 8
+STOP_S = 5.0
 
 
 @dataclass
@@ -68,13 +68,11 @@ class Heap:
     # --- which blocks ---------------------------------------------------------------------------------------------
 
     def _spans(self, n: dict[str, int], words: Any, classes: Any) -> None:
-        count, stride = len(words), n["span_stride"]
-        rows = np.frombuffer(self.memory.read(self.allocator.root["spans"], count * stride), np.uint8)
-        rows = rows.reshape(count, stride)
+        count = len(words)
+        rows = self.allocator.rows("spans", "span_stride", count)
 
         def field(name: str, dtype: Any) -> Any:
-            at, size = n["span_" + name], np.dtype(dtype).itemsize
-            return np.ascontiguousarray(rows[:, at : at + size]).view(dtype)[:, 0].astype(np.int64)
+            return column(rows, n["span_" + name], dtype).astype(np.int64)
 
         slabs, blocks, frontier = field("slabs", np.uint8), field("blocks", np.uint16), field("frontier", np.uint16)
         known = (self.kinds == n["kind_in_slabs"]) & (words != 0) & (classes >= 0) & (field("back", np.uint8) == 0)
@@ -198,22 +196,7 @@ class Heap:
             if content is None:
                 return np.zeros(last - first, bool)
             return np.frombuffer(content, np.uint8).reshape(-1, self.page).any(axis=1)
-        return self.entries(first, last) & np.uint64(PRESENT) != 0
-
-    def entries(self, first: int, last: int) -> Any:
-        """The kernel's entries of pages [first, last)."""
-        try:
-            if not hasattr(self, "_pagemap"):
-                self._pagemap = (process.folder(self.allocator.pid) / "pagemap").open("rb", buffering=0)
-            self._pagemap.seek(WORD * first)
-            found = np.frombuffer(self._pagemap.read(WORD * (last - first)), np.uint64)
-        except PermissionError:
-            raise process.refusal(self.allocator.pid) from None
-        except (FileNotFoundError, ProcessLookupError):
-            raise LabError(f"{self.allocator.name} has ended", "Start it again, and repeat this.") from None
-        if len(found) < last - first:
-            found = np.concatenate([found, np.zeros(last - first - len(found), np.uint64)])
-        return found
+        return self.allocator.page_entries(first, last) & PRESENT != 0
 
     # --- contents -------------------------------------------------------------------------------------------------
 
@@ -223,7 +206,9 @@ class Heap:
         first = start // self.page * self.page
         bytes_ = np.zeros(len(pages) * self.page, np.uint8)
         edges = np.flatnonzero(np.diff(np.concatenate([[0], pages.astype(np.int8), [0]])))
-        for one, end in edges.reshape(-1, 2).tolist():
+        most = BATCH // self.page
+        runs = edges.reshape(-1, 2).tolist()
+        for one, end in [(at, min(at + most, last)) for begin, last in runs for at in range(begin, last, most)]:
             found = self.memory.read_if_there(first + one * self.page, (end - one) * self.page)
             if found is None:
                 pages[one:end] = False
@@ -231,7 +216,7 @@ class Heap:
             else:
                 bytes_[one * self.page : end * self.page] = np.frombuffer(found, np.uint8)
         if isinstance(self.allocator, Live):
-            own = self.entries(first // self.page, first // self.page + len(pages)) & np.uint64(OWN) != 0
+            own = self.allocator.page_entries(first // self.page, first // self.page + len(pages)) & OWN != 0
             pages &= own | bytes_.reshape(-1, self.page).any(axis=1)
         return bytes_[start - first : start - first + size], pages
 
@@ -264,7 +249,7 @@ class Heap:
             shown = np.concatenate([pages, np.zeros(wide, bool)])[first[:, None] + np.arange(wide)]
             key = self.blocks.freed_key
             if key:  # live by the tables, and with the mark of a free block
-                passing = rows[:, :WORD].copy().view(np.uint64)[:, 0] == np.uint64(key)
+                passing = column(rows, 0, np.uint64) == np.uint64(key)
                 self.in_hand += int(passing.sum())
                 places, rows, shown = places[~passing], rows[~passing], shown[~passing]
                 self.live[at : at + count] = False
@@ -290,7 +275,7 @@ class Heap:
 def asked_for(hardened: Hardened, starts: Any, rows: Any, index: int) -> Any:
     """What each hardened block was asked for, by its seal; its whole room if the seal is broken."""
     end = hardened.room[index] - hardened.number["seal_size"]
-    seal = np.ascontiguousarray(rows[:, end : end + WORD]).view(np.uint64)[:, 0]
+    seal = column(rows, end, np.uint64)
     with np.errstate(over="ignore"):
         x = (starts.astype(np.uint64) ^ np.uint64(hardened.keys[0])) * np.uint64(hardened.keys[1])
     secret = x ^ x >> np.uint64(32)
@@ -300,15 +285,24 @@ def asked_for(hardened: Hardened, starts: Any, rows: Any, index: int) -> Any:
 
 @contextlib.contextmanager
 def stopped(allocator: Allocator, wanted: bool) -> Iterator[None]:
-    """Stops a running process for the time of the block, however that ends."""
-    if not wanted or not isinstance(allocator, Live):
+    """Stops a running process for the time of the block, however that ends; one that is stopped already stays so."""
+    pid = allocator.pid
+    if not wanted or not isinstance(allocator, Live) or is_stopped(pid):
         yield
         return
-    resume = f"import os, signal; os.kill({allocator.pid}, signal.SIGCONT)"
+    resume = f"import os, signal; os.kill({pid}, signal.SIGCONT)"
     with shutdown.otherwise({"command": [sys.executable, "-c", resume]}):
         try:
-            os.kill(allocator.pid, signal.SIGSTOP)
+            with process.looked_at(pid):
+                os.kill(pid, signal.SIGSTOP)
+            until = time.monotonic() + STOP_S
+            while not is_stopped(pid) and time.monotonic() < until:  # its threads are told one after another
+                time.sleep(0.001)
             yield
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(allocator.pid, signal.SIGCONT)
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def is_stopped(pid: int) -> bool:
+    return process.status_field(pid, "State")[:1] in ("T", "t")

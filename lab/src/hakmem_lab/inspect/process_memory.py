@@ -8,17 +8,21 @@ import errno
 import os
 import struct
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 from hakmem_lab.target import process
 from hakmem_lab.terminal.errors import LabError
+
+if TYPE_CHECKING:
+    Call = ctypes._NamedFuncPointer
 
 
 class _IoVec(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
 
-def _find_call() -> ctypes._NamedFuncPointer | None:
-    call = getattr(ctypes.CDLL(None, use_errno=True), "process_vm_readv", None)
+def _find_call(name: str) -> Call | None:
+    call = getattr(ctypes.CDLL(None, use_errno=True), name, None)
     if call is not None:
         call.restype = ctypes.c_ssize_t
         call.argtypes = (
@@ -32,7 +36,7 @@ def _find_call() -> ctypes._NamedFuncPointer | None:
     return call
 
 
-_CALL = _find_call()
+_READ, _WRITE = _find_call("process_vm_readv"), _find_call("process_vm_writev")
 
 
 class Reader(ABC):
@@ -78,23 +82,30 @@ class Memory(Reader):
         if size == 0:
             return b""
         buffer = ctypes.create_string_buffer(size)
-        done = 0
-        while done < size:
-            done += self._step(address + done, ctypes.addressof(buffer) + done, size - done)
+        self._move(_READ, address, buffer)
         return buffer.raw
 
-    def _step(self, address: int, to: int, size: int) -> int:
-        if _CALL is None:
-            raise LabError("this C library has no process_vm_readv", "Use HAKMEM_STATS=json:FILE instead.")
-        here, there = _IoVec(to, size), _IoVec(address, size)
-        got = int(_CALL(self.pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0))
+    def write(self, address: int, content: bytes) -> None:
+        """Writes into the process; a LabError if it has ended or may not be written to."""
+        self._move(_WRITE, address, ctypes.create_string_buffer(content, len(content)))
+
+    def _move(self, call: Call | None, address: int, buffer: ctypes.Array[ctypes.c_char]) -> None:
+        if call is None:
+            raise LabError("this C library cannot look into processes", "Use HAKMEM_STATS=json:FILE instead.")
+        done = 0
+        while done < len(buffer):
+            done += self._step(call, address + done, ctypes.addressof(buffer) + done, len(buffer) - done)
+
+    def _step(self, call: Call, address: int, at: int, size: int) -> int:
+        here, there = _IoVec(at, size), _IoVec(address, size)
+        got = int(call(self.pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0))
         if got > 0:
             return got
         code = ctypes.get_errno()
         if code == errno.EPERM:
             raise process.refusal(self.pid)
         if code == errno.ESRCH or not process.exists(self.pid):
-            raise LabError(f"process {self.pid} has ended", "Start it again, and repeat this while it runs.")
+            raise process.ended(self.pid)
         raise LabError(
             f"process {self.pid} has nothing at {address:#x}: {os.strerror(code)}",
             "It may have executed another program meanwhile; try again.",

@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from hakmem_lab.inspect.arrays import np
+from hakmem_lab.inspect.arrays import column, np
 from hakmem_lab.inspect.live import Allocator
 
 CHUNK = 64 << 10
@@ -26,6 +26,7 @@ class Samples:
     sites: Any
     in_slots: Any
     slots: int  # the address of the first
+    end: int  # of the records behind them
     intervals: dict[int, int]  # by site: mean bytes between samples
     frames: dict[int, tuple[int, ...]]
 
@@ -44,25 +45,22 @@ def read(allocator: Allocator) -> Samples | None:
     bytes_ = memory.word(allocator.root["sample"] + n["slots_bytes"])
     if not slots:
         return None
-    content = b""
-    while (more := memory.read_if_there(slots + bytes_ + len(content), STEP)) is not None:
-        content += more
-    stride = n["record_stride"]
+    parts: list[bytes] = []
+    while (more := memory.read_if_there(slots + bytes_ + STEP * len(parts), STEP)) is not None:
+        parts.append(more)
+    content, stride = b"".join(parts), n["record_stride"]
     rows = np.frombuffer(content[: len(content) // stride * stride], np.uint8).reshape(-1, stride)
-
-    def field(at: int, dtype: Any) -> Any:
-        return np.ascontiguousarray(rows[:, at : at + np.dtype(dtype).itemsize]).view(dtype)[:, 0]
-
-    sites = field(n["record_site"], np.uint64)
-    live = (field(n["slot_state"], np.uint32) == n["slot_live"]) & (sites != 0)
-    starts, asked = field(n["slot_block"], np.int64)[live], field(n["record_bytes"], np.int64)[live]
+    sites = column(rows, n["record_site"], np.uint64)
+    live = (column(rows, n["slot_state"], np.uint32) == n["slot_live"]) & (sites != 0)
+    starts, asked = (column(rows, n[name], np.int64)[live] for name in ("slot_block", "record_bytes"))
     found = Samples(
         starts,
         asked,
-        field(n["record_born"], np.uint32)[live],
+        column(rows, n["record_born"], np.uint32)[live],
         sites[live],
         (starts >= slots) & (starts < slots + bytes_),
         slots,
+        slots + bytes_ + len(content),
         {},
         {},
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from hakmem_lab.inspect import ledger
-from hakmem_lab.inspect.arrays import np
+from hakmem_lab.inspect.arrays import column, np
 from hakmem_lab.inspect.live import Allocator
 
 KINDS = ("free", "in_slabs", "huge", "huge_tail", "hole")
@@ -42,22 +42,16 @@ def superslabs(live: Allocator) -> list[dict[str, Any]]:
 
 def _masks(live: Allocator, supers: int) -> Any:
     """The word of each SuperSlab: its unused slabs in the lower half, those with old data in the upper."""
-    n = live.number
-    rows = np.frombuffer(live.memory.read(live.root["supers"], supers * n["super_stride"]), np.uint8)
-    at = n["super_slabs"]
-    return np.ascontiguousarray(rows.reshape(supers, n["super_stride"])[:, at : at + 8]).view(np.uint64)[:, 0]
+    return column(live.rows("supers", "super_stride", supers), live.number["super_slabs"], np.uint64)
 
 
 def _spans(live: Allocator, first: int, words: Any, classes: Any, sizes: Any) -> list[list[int]]:
     """The spans of one SuperSlab."""
-    n, count = live.number, len(words)
-    stride = n["span_stride"]
-    table = np.frombuffer(live.memory.read(live.root["spans"] + first * stride, count * stride), np.uint8)
-    rows = table.reshape(count, stride)
+    count = len(words)
+    rows = live.rows("spans", "span_stride", count, first)
 
     def field(name: str, dtype: Any) -> Any:
-        at, size = n["span_" + name], np.dtype(dtype).itemsize
-        return np.ascontiguousarray(rows[:, at : at + size]).view(dtype)[:, 0].astype(np.int64)
+        return column(rows, live.number["span_" + name], dtype).astype(np.int64)
 
     back, slabs, blocks = field("back", np.uint8), field("slabs", np.uint8), field("blocks", np.uint16)
     used = field("frontier", np.uint16) - field("free_count", np.uint16)

@@ -12,6 +12,7 @@ and only if it has a page of its own: what was never touched costs nothing.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,27 +129,22 @@ class Search:
         is_zero = ~filled.any(axis=1)
         used = np.where(is_zero, 0, batch.size - WORD * filled[:, ::-1].argmax(axis=1))
         resident = self._resident(batch, 0)
-        text = rows.tobytes()
-        keys = np.array([hash(text[at : at + batch.size]) for at in range(0, len(text), batch.size)], np.int64)
-        looked = _Looked(batch, keys, is_zero, resident, self._tails(batch, used, resident))
+        looked = _Looked(batch, _keys(rows, batch.index < 0), is_zero, resident, self._tails(batch, used, resident))
         looked.types = self.types.of(batch, words, is_text, is_zero)
         looked.targets = self._targets(batch, words)
         if is_text.any():
-            values, first, counts = np.unique(keys[is_text], return_index=True, return_counts=True)
-            for at in np.argsort(-counts)[:FREQUENT].tolist():
+            values, first, counts = np.unique(looked.keys[is_text], return_index=True, return_counts=True)
+            for at in np.lexsort((first, -counts))[:FREQUENT].tolist():
                 row = np.flatnonzero(is_text)[first[at]]
                 looked.texts[int(values[at])] = rows[row, : min(ends[row], EXAMPLE)].tobytes()
         return looked
 
     def _resident(self, batch: Batch, begin: Any) -> Any:
         """The bytes of each block, from an offset on, that lie in resident pages."""
-        page, into = self.heap.page, batch.starts % self.heap.page
-        found = np.zeros(len(batch.starts), np.int64)
-        for place in range(batch.pages.shape[1]):
-            start = np.maximum(place * page - into, begin)
-            end = np.minimum((place + 1) * page - into, batch.room)
-            found += batch.pages[:, place] * np.maximum(end - start, 0)
-        return found
+        places = np.arange(batch.pages.shape[1]) * self.heap.page - (batch.starts % self.heap.page)[:, None]
+        start = np.maximum(places, np.asarray(begin).reshape(-1, 1))
+        end = np.minimum(places + self.heap.page, batch.room)
+        return (batch.pages * np.maximum(end - start, 0)).sum(axis=1)
 
     def _fitting(self, sizes: Any) -> Any:
         """The sizes of the blocks that would serve these requests."""
@@ -199,8 +195,9 @@ class Search:
         if all(each.batch.asked is not None for each in held):
             asked = np.concatenate([each.batch.asked for each in held])
             saved["rounding"] = np.where(free, room - asked, 0)
-        elif index > 0:
-            self.rounding_most += int(free.sum()) * int(self.heap.sizes[index] - self.heap.sizes[index - 1] - 1)
+        elif index >= 0:
+            smaller = self.heap.sizes[index - 1] if index > 0 else 0
+            self.rounding_most += int(free.sum()) * int(self.heap.sizes[index] - smaller - 1)
         self.resident += int(resident.sum())
         self.bytes += int(room.sum())
         for kind in np.unique(types).tolist():
@@ -288,6 +285,14 @@ class _Looked:
 
     def __post_init__(self) -> None:
         self.batch.bytes = None
+
+
+def _keys(rows: Any, huge: bool) -> Any:
+    """A number for each row by its contents; huge ones are not copied."""
+    if huge:
+        return np.array([int.from_bytes(hashlib.blake2b(row, digest_size=7).digest(), "little") for row in rows])
+    text, size = rows.tobytes(), rows.shape[1]
+    return np.array([hash(text[at : at + size]) for at in range(0, len(text), size)], np.int64)
 
 
 def says(found: Waste, name: str) -> list[str]:

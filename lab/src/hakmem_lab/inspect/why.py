@@ -26,7 +26,8 @@ from hakmem_lab.terminal.errors import LabError
 LOOKS = 11
 LEAK = 0.1  # of live bytes in blocks to which no pointer leads
 GROWS = 0.001  # of live memory in the time, in most of the looks
-LARGE = 0.2  # a part of resident memory beside which live blocks are not the reason
+LARGE = 0.2  # a part of resident memory beside which live blocks are not the reason,
+LEAST = 4 << 20  # if it has as many bytes: any process has some of code and stacks
 CHUNK = 16 << 20
 PARTS = {
     "fragmentation": ("free_in_slabs", "frontier_slack"),
@@ -68,6 +69,8 @@ def look(live: Live, seconds: float) -> Course:
             found.ledgers.append(snapshot["ledger"])
             sizes = {row["size"]: row["live"] * row["size"] for row in snapshot["classes"]}
             found.classes.append(sizes | {0: snapshot["bytes"].get("huge", 0)})
+    if not found.times:
+        raise KeyboardInterrupt
     return found
 
 
@@ -86,15 +89,18 @@ def unreferenced(heap: Heap) -> dict[int, tuple[int, int]]:
     found: list[tuple[Any, Any, Any, int]] = []
 
     def note(words: Any, numbers: Any = None) -> None:
-        to = heap.number_of(words)
-        known = to >= 0
-        if numbers is not None:
-            known &= to != numbers
-        pointed[to[known]] = True
+        """`numbers`: of the blocks that have equal parts of the words; a pointer to its own block does not count."""
+        for at in range(0, len(words), CHUNK // WORD):
+            some = words[at : at + CHUNK // WORD]
+            to = heap.number_of(some)
+            known = to >= 0
+            if numbers is not None:
+                known &= to != numbers[np.arange(at, at + len(some)) * len(numbers) // len(words)]
+            pointed[to[known]] = True
 
     for batch in heap.batches():
-        words = batch.bytes.view(np.uint64) if batch.bytes.flags.c_contiguous else batch.bytes.copy().view(np.uint64)
-        note(words.ravel(), np.repeat(batch.numbers, words.shape[1]))
+        words = np.ascontiguousarray(batch.bytes).view(np.uint64)
+        note(words.ravel(), batch.numbers)
         found.append((batch.numbers, batch.starts, words.sum(axis=1, dtype=np.uint64), batch.room))
     root = heap.allocator.root
     for each in process.mappings(heap.allocator.pid):
@@ -104,7 +110,7 @@ def unreferenced(heap: Heap) -> dict[int, tuple[int, int]]:
         for start in range(each.start, each.end, CHUNK):
             size = min(CHUNK, each.end - start)
             pages = heap.resident(start, size)
-            if pages.any() and not in_slots(heap, start):
+            if pages.any() and not is_of_samples(heap, start):
                 content = heap.content(start, size)[0]
                 note(content[: len(content) // WORD * WORD].view(np.uint64))
     return {
@@ -114,9 +120,9 @@ def unreferenced(heap: Heap) -> dict[int, tuple[int, int]]:
     }
 
 
-def in_slots(heap: Heap, address: int) -> bool:
-    """Whether the address belongs to the profile's slots, or to its tables behind them."""
-    return heap.samples is not None and 0 <= address - heap.samples.slots < 2 << 36
+def is_of_samples(heap: Heap, address: int) -> bool:
+    """Whether the address belongs to the profile's slots, or to its records behind them."""
+    return heap.samples is not None and heap.samples.slots <= address < heap.samples.end
 
 
 def judge(course: Course, without: tuple[int, int], pid: int) -> Verdict:
@@ -144,7 +150,7 @@ def judge(course: Course, without: tuple[int, int], pid: int) -> Verdict:
         return Verdict("leak", said + nothing, NEXT["leak"])
     parts = {word: sum(last.get(name, 0) for name in names) for word, names in PARTS.items()}
     word = max(parts, key=lambda each: parts[each])
-    if parts[word] > LARGE * rss and parts[word] > 1 << 20:
+    if parts[word] > LARGE * rss and parts[word] > LEAST:
         return Verdict(word, f"{said} {because(word, parts[word])}", NEXT[word].format(pid=pid))
     return Verdict("live", f"{said} Nothing else is large.", f"hakmem waste {pid}, then hakmem cold {pid} --for 10m")
 

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,9 +22,9 @@ struct counts {
     struct counts *next;
 };
 
-static _Thread_local struct counts mine __attribute__((tls_model("initial-exec")));
 static _Thread_local struct counts *noted __attribute__((tls_model("initial-exec")));
 static struct counts *_Atomic all;
+static struct counts lost; /* of threads without memory for theirs */
 static uint64_t turns, clock_cost;
 
 static uint64_t now(void)
@@ -43,8 +44,10 @@ __attribute__((noinline)) void worth_idle(uint64_t count)
 static void note(void)
 {
     noted = mmap(NULL, sizeof *noted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (noted == MAP_FAILED)
-        noted = &mine;
+    if (noted == MAP_FAILED) {
+        noted = &lost;
+        return;
+    }
     noted->next = atomic_load(&all);
     while (!atomic_compare_exchange_weak(&all, &noted->next, noted))
         continue;
@@ -105,6 +108,7 @@ static void end(uint64_t began)
 WRAP(void_p, malloc, (size_t n), (n))
 WRAP(void_p, calloc, (size_t count, size_t n), (count, n))
 WRAP(void_p, realloc, (void *p, size_t n), (p, n))
+WRAP(void_p, reallocarray, (void *p, size_t count, size_t n), (p, count, n))
 WRAP(void_p, aligned_alloc, (size_t align, size_t n), (align, n))
 WRAP(void_p, memalign, (size_t align, size_t n), (align, n))
 WRAP(int, posix_memalign, (void **p, size_t align, size_t n), (p, align, n))
@@ -116,6 +120,8 @@ WRAP(void_p, _ZnwmRKSt9nothrow_t, (size_t n, const void *tag), (n, tag))
 WRAP(void_p, _ZnamRKSt9nothrow_t, (size_t n, const void *tag), (n, tag))
 WRAP(void_p, _ZnwmSt11align_val_t, (size_t n, size_t align), (n, align))
 WRAP(void_p, _ZnamSt11align_val_t, (size_t n, size_t align), (n, align))
+WRAP(void_p, _ZnwmSt11align_val_tRKSt9nothrow_t, (size_t n, size_t align, const void *tag), (n, align, tag))
+WRAP(void_p, _ZnamSt11align_val_tRKSt9nothrow_t, (size_t n, size_t align, const void *tag), (n, align, tag))
 WRAP(void, _ZdlPv, (void *p), (p))
 WRAP(void, _ZdaPv, (void *p), (p))
 WRAP(void, _ZdlPvm, (void *p, size_t n), (p, n))
@@ -137,8 +143,17 @@ static uint64_t fault_cost(void)
     return took / PAGES;
 }
 
+/* The parent reports what it had counted before the fork. */
+static void forget(void)
+{
+    if (noted != NULL)
+        *noted = (struct counts){ 0 };
+    atomic_store(&all, noted == &lost ? NULL : noted);
+}
+
 __attribute__((constructor)) static void start(void)
 {
+    pthread_atfork(NULL, NULL, forget);
     const char *given = getenv("WORTH_TURNS");
     turns = given != NULL ? strtoull(given, NULL, 10) : 0;
     clock_cost = UINT64_MAX;

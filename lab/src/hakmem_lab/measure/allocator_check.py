@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from hakmem_lab.children.beside import Beside
 from hakmem_lab.children.shutdown import children
 from hakmem_lab.inspect.live import Live, NotHakmem
 from hakmem_lab.target import elf, preload, process
@@ -85,10 +85,11 @@ def _seconds(pid: int) -> float:
     return max(ticks, exact / 1e9)
 
 
-class AllocatorCheck:
+class AllocatorCheck(Beside):
     """Watches the programs that this process starts while its `with` block runs."""
 
     def __init__(self, allocator: Allocator) -> None:
+        super().__init__(self._look_at_all, LEAST_S)
         assert allocator.shared_object is not None
         self.allocator = allocator
         self.preload = str(allocator.shared_object)
@@ -99,30 +100,23 @@ class AllocatorCheck:
         self._library = elf.describe(allocator.shared_object)
         self._own = process.read(os.getpid(), "cmdline")
         self._before: set[int] = set()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._looks, daemon=True)
+        self._pause = LEAST_S
 
     def __enter__(self) -> AllocatorCheck:
         self._before = children()
-        self._thread.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _looks(self) -> None:
-        pause = LEAST_S
-        while not self._ended.wait(pause):
-            began = time.monotonic()
-            waiting = [pid for pid in sorted(children()) if pid not in self._before]
-            while waiting:
-                pid = waiting.pop()
-                if pid not in self.without:
-                    waiting += sorted(children(pid))
-                    with contextlib.suppress(*ENDED):
-                        self.look(pid)
-            pause = max(time.monotonic() - began, min(pause * 1.2, MOST_S))
+    def _look_at_all(self) -> float:
+        began = time.monotonic()
+        waiting = [pid for pid in sorted(children()) if pid not in self._before]
+        while waiting:
+            pid = waiting.pop()
+            if pid not in self.without:
+                waiting += sorted(children(pid))
+                with contextlib.suppress(*ENDED):
+                    self.look(pid)
+        self._pause = max(time.monotonic() - began, min(self._pause * 1.2, MOST_S))
+        return self._pause
 
     def look(self, pid: int) -> None:
         """Records the current state of a process."""

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import IO
 
 from hakmem_lab.children import shutdown
+from hakmem_lab.children.beside import Beside
 from hakmem_lab.terminal.errors import LabError
 
 LAST_LINES = 12
@@ -272,46 +273,27 @@ def counter() -> tuple[tuple[str, ...], str]:
     for command, pattern in COUNTERS:
         if shutil.which(command[0]) is None:
             continue
-        done = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
+        done = subprocess.run([*command, "true"], capture_output=True, text=True, check=False, timeout=60)
         if done.returncode == 0 and re.search(pattern, done.stderr, re.MULTILINE):
             return command, pattern
     raise LabError("--metric instructions needs valgrind, or perf and a processor with counters", "Install valgrind.")
 
 
-class MemoryOverTime:
-    """The resident memory of a program and all that it starts, over time; a page that two share counts twice. Of no
-    program, 0, none."""
+class MemoryOverTime(Beside):
+    """The resident memory of a program and all that it starts, over time; a page that two share counts twice."""
 
     def __init__(self, leader: int) -> None:
-        self.leader, self.byte_seconds, self._ended = leader, 0.0, threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        super().__init__(self._look)
+        self.leader, self.gib_seconds, self._former = leader, 0.0, time.monotonic()
 
-    def __enter__(self) -> MemoryOverTime:
-        if self.leader:
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        if self.leader:
-            self._thread.join()
-
-    def _look(self) -> None:
-        former = time.monotonic()
-        while True:
-            ended = self._ended.wait(LOOK_S)
-            resident, now = 0, time.monotonic()
-            for pid in [self.leader, *shutdown.descendants(self.leader)]:
-                with contextlib.suppress(OSError, IndexError):
-                    resident += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
-            self.byte_seconds += resident * (now - former)
-            former = now
-            if ended:
-                return
-
-    @property
-    def gib_seconds(self) -> float | None:
-        return self.byte_seconds / (1 << 30) if self.leader else None
+    def _look(self) -> float:
+        resident, now = 0, time.monotonic()
+        for pid in shutdown.descendants(self.leader):
+            with contextlib.suppress(OSError, IndexError):
+                resident += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+        self.gib_seconds += resident * (now - self._former) / (1 << 30)
+        self._former = now
+        return LOOK_S
 
 
 @contextlib.contextmanager
@@ -333,12 +315,12 @@ def run(
     environment: Mapping[str, str],
     timeout_s: float | None = None,
     source: Path | None = None,
-    over_time: bool = False,
+    beside: Callable[[int], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> Outcome:
     """Runs a resolved command once and returns its measurements, whatever its exit status.
 
-    over_time: its memory is watched, too.  source: the file with its input, which is empty by default.  timeout_s: it
-    is ended after so many seconds, with a RunFailed, as when it cannot be started."""
+    beside: what watches the process with this id meanwhile.  source: the file with its input, which is empty by
+    default.  timeout_s: it is ended after so many seconds, with a RunFailed, as when it cannot be started."""
     shutdown.ready()
     shutdown.become_reaper()
     before = shutdown.children()
@@ -351,7 +333,7 @@ def run(
         began = time.perf_counter()
         try:
             leader = _launch(list(command), environment, output, complaints, given, before)
-            with MemoryOverTime(leader if over_time else 0) as memory, _watched(leader, timeout_s) as late:
+            with beside(leader) as watcher, _watched(leader, timeout_s) as late:
                 _, status, usage = os.wait4(leader, 0)
             ended = time.perf_counter()
         finally:
@@ -373,7 +355,7 @@ def run(
         major_faults=usage.ru_majflt,
         switches=usage.ru_nvcsw + usage.ru_nivcsw,
         output="".join(texts),
-        gib_seconds=memory.gib_seconds,
+        gib_seconds=watcher.gib_seconds if isinstance(watcher, MemoryOverTime) else None,
     )
 
 

@@ -69,7 +69,8 @@ def _measured(
 ) -> one_run.Outcome:
     """The program alone, or as the server of a client."""
     if plan.client is None:
-        return one_run.run(command, environment, plan.timeout_s, source, over_time)
+        beside = one_run.MemoryOverTime if over_time else contextlib.nullcontext
+        return one_run.run(command, environment, plan.timeout_s, source, beside)
     from hakmem_lab.measure import latencies, server_runner
 
     aside = watch.without if watch is not None else set()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import plotly.graph_objects as go
 
-from hakmem_lab.inspect.cold import Cold, says
+from hakmem_lab.inspect.cold import Cold
 from hakmem_lab.inspect.snapshots import MEGABYTE
 from hakmem_lab.pages.page import Cell, Page, Verdict
 from hakmem_lab.profile import by_stack
@@ -36,18 +37,18 @@ def curve(found: Cold) -> go.Figure:
     return figure
 
 
-def write(found: Cold, stacks: Stacks, name: str, path: Path) -> None:
+def write(found: Cold, stacks: Stacks, name: str, said: Sequence[str], path: Path) -> None:
     page = Page(f"Cold memory in {name}")
     figure = f"{in_bytes(found.cold_bytes)} unused for {found.seconds:.0f} s"
-    page.verdict(Verdict(name, "COLD", figure, says(found, name)))
+    page.verdict(Verdict(name, "COLD", figure, said))
     page.chart(chart(found))
     page.chart(curve(found), "How much of it is needed within a time: where the curve is flat, the rest is cold.")
     if stacks:
-        page.heading("By stack, of the blocks allocated while a profile was on")
+        page.heading(by_stack.TITLE.capitalize())
         cells: list[list[Cell]] = []
         for stack, values in by_stack.largest(stacks, MOST_STACKS, "cold"):
-            each, age = values["cold"], values["age"].bytes / values["cold"].bytes if "age" in values else 0.0
-            cells.append([round(each.bytes), round(each.error), round(age), by_stack.short(stack, 8)])
+            each, age = values["cold"], round(by_stack.mean_age(values))
+            cells.append([round(each.bytes), round(each.error), age, by_stack.short(stack, 8)])
         page.table(["cold bytes", "±", "mean age, s", "allocated by"], cells)
     page.heading("By size of block")
     page.table(["bytes of a block", "bytes", "cold bytes"], [list(each) for each in found.classes])

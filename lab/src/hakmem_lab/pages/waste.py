@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import plotly.graph_objects as go
 
 from hakmem_lab.inspect.snapshots import MEGABYTE
-from hakmem_lab.inspect.waste import KINDS, MEANINGS, Waste, says
+from hakmem_lab.inspect.waste import KINDS, MEANINGS, Waste
 from hakmem_lab.pages.page import Cell, Page, Verdict
 from hakmem_lab.profile import by_stack
 from hakmem_lab.profile.by_stack import Stacks
@@ -32,9 +33,9 @@ def chart(found: Waste) -> go.Figure:
     return figure
 
 
-def write(found: Waste, stacks: Stacks, name: str, path: Path) -> None:
+def write(found: Waste, stacks: Stacks, name: str, said: Sequence[str], path: Path) -> None:
     page = Page(f"Waste in {name}")
-    page.verdict(Verdict(name, "WASTE", f"{in_bytes(found.total)} could be saved", says(found, name)))
+    page.verdict(Verdict(name, "WASTE", f"{in_bytes(found.total)} could be saved", said))
     page.table(["kind", "what it is", "bytes"], [[kind, MEANINGS[kind], found.saved[kind]] for kind in KINDS])
     page.chart(chart(found))
     rows: list[list[Cell]] = [
@@ -44,7 +45,7 @@ def write(found: Waste, stacks: Stacks, name: str, path: Path) -> None:
     page.heading("By what the blocks hold")
     page.table(["bytes of a block", "they hold", "blocks", "bytes", *KINDS[:-1], "the most frequent copy"], rows)
     if stacks:
-        page.heading("By stack, of the blocks allocated while a profile was on")
+        page.heading(by_stack.TITLE.capitalize())
         cells: list[list[Cell]] = []
         for stack, values in by_stack.largest(stacks, MOST_STACKS):
             each = by_stack.total(values)

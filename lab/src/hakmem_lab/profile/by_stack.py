@@ -15,6 +15,7 @@ from hakmem_lab.profile.symbols import Frame, Symbols, without_standard
 from hakmem_lab.target import process
 
 Stacks = dict[Stack, dict[str, Estimate]]
+TITLE = "by stack, of the blocks allocated while a profile was on"
 
 
 def estimates(allocator: Allocator, samples: Samples, found: dict[str, Any]) -> Stacks:
@@ -58,6 +59,11 @@ def as_json(stacks: Stacks) -> list[dict[str, Any]]:
         }
         for stack, values in stacks.items()
     ]
+
+
+def mean_age(values: dict[str, Estimate]) -> float:
+    """Seconds; `age` has the products of bytes and ages."""
+    return values["age"].bytes / values["cold"].bytes if "age" in values else 0.0
 
 
 def short(stack: Stack, frames: int = 3) -> str:

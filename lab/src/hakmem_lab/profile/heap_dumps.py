@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hakmem_lab.terminal.amounts import in_bytes
 from hakmem_lab.terminal.errors import LabError
 
 KINDS = ("live", "allocated", "peak", "leaked", "short", "pinned", "growth")
@@ -41,26 +42,33 @@ class Estimate:
     objects: float = 0.0
     bytes: float = 0.0
     variance: float = 0.0
+    is_difference: bool = False
 
     @property
     def error(self) -> float:
         return math.sqrt(self.variance)
 
     @property
+    def says(self) -> str:
+        return f"{in_bytes(self.bytes)} ± {in_bytes(self.error)}"
+
+    @property
     def interval(self) -> tuple[float, float]:
         """The bytes' 95 % interval. It covers as often as it says from a few samples on: it has the values at which
-        these samples would be no surprise (Wilson's score), each sample standing for variance / bytes."""
-        if self.bytes <= 0:
+        these samples would be no surprise (Wilson's score), each sample standing for variance / bytes. A difference has
+        the normal distribution's."""
+        if self.bytes <= 0 or self.is_difference:
             return self.bytes - Z95 * self.error, self.bytes + Z95 * self.error
         each = self.variance / self.bytes
         middle, half = self.bytes + each * Z95**2 / 2, Z95 * math.sqrt(self.variance + (each * Z95 / 2) ** 2)
         return middle - half, middle + half
 
     def __add__(self, other: Estimate) -> Estimate:
-        return Estimate(self.objects + other.objects, self.bytes + other.bytes, self.variance + other.variance)
+        both = self.is_difference or other.is_difference
+        return Estimate(self.objects + other.objects, self.bytes + other.bytes, self.variance + other.variance, both)
 
     def __sub__(self, other: Estimate) -> Estimate:
-        return Estimate(self.objects - other.objects, self.bytes - other.bytes, self.variance + other.variance)
+        return Estimate(self.objects - other.objects, self.bytes - other.bytes, self.variance + other.variance, True)
 
 
 def estimate(counted: Counted, interval: int) -> Estimate:

@@ -50,7 +50,7 @@ class Sites:
         return Site(frames, counted, lifetimes, self.labels(self._field(row, "labels", "Q")))
 
     def labels(self, at: int) -> Labels:
-        """A combination of labels (src/sample/labels.h)."""
+        """A combination of labels (src/sample/sample.h)."""
         if at not in self._labels:
             n, word, text = self.number, self.memory.word, self.memory.text
             value = word(at + n["labels_of"])

@@ -3,10 +3,9 @@ with the times of its dumps. Times are those of the monotonic clock, as in the l
 
 from __future__ import annotations
 
-import threading
 import time
-from types import TracebackType
 
+from hakmem_lab.children.beside import Beside
 from hakmem_lab.target import process
 from hakmem_lab.terminal.errors import LabError
 
@@ -14,33 +13,24 @@ FIRST_MS = 20
 MOST_POINTS = 1000  # then every second one is removed, and the interval doubles
 
 
-class MemoryOverTime:
-    """Samples a process from another thread while its `with` block runs."""
+class MemoryOverTime(Beside):
+    """Samples a process while its `with` block runs."""
 
     def __init__(self, pid: int) -> None:
+        super().__init__(self._look)
         self.pid = pid
         self.points: list[tuple[int, int]] = []  # milliseconds, resident bytes
         self._every_s = FIRST_MS / 1000
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
 
-    def __enter__(self) -> MemoryOverTime:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._ended.wait(self._every_s if self.points else 0):
-            try:
-                resident = process.kilobytes(self.pid, "VmRSS")
-            except LabError:
-                return
-            if not resident:  # it is a zombie
-                return
-            self.add(time.monotonic_ns() // 1_000_000, resident)
+    def _look(self) -> float | None:
+        try:
+            resident = process.kilobytes(self.pid, "VmRSS")
+        except LabError:
+            return None
+        if not resident:  # it is a zombie
+            return None
+        self.add(time.monotonic_ns() // 1_000_000, resident)
+        return self._every_s
 
     def add(self, at_ms: int, resident: int) -> None:
         self.points.append((at_ms, resident))

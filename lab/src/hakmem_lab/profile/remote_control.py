@@ -3,7 +3,6 @@ the process look by the signal that it has named, or else at its next call of ma
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import struct
@@ -21,28 +20,11 @@ from hakmem_lab.target import process
 from hakmem_lab.terminal.errors import LabError
 
 ANSWER_S = 10.0
+DONE_S = 120.0  # once it has taken the request
 ADVICE = (
     "A process answers when it allocates. Started with HAKMEM_PROFILE=ready HAKMEM_STATS_SIGNAL=N (a signal that it "
     "does not use), it answers at once."
 )
-
-
-class _IoVec(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
-
-
-def write_memory(pid: int, address: int, content: bytes) -> None:
-    """Writes bytes into another process; a LabError if it has ended or may not be written to."""
-    call = ctypes.CDLL(None, use_errno=True).process_vm_writev
-    call.restype = ctypes.c_ssize_t
-    buffer = ctypes.create_string_buffer(content, len(content))
-    here, there = _IoVec(ctypes.addressof(buffer), len(content)), _IoVec(address, len(content))
-    one = ctypes.c_ulong(1)
-    if call(pid, ctypes.byref(here), one, ctypes.byref(there), one, ctypes.c_ulong(0)) == len(content):
-        return
-    if not process.exists(pid):
-        raise LabError(f"process {pid} has ended", "Start it again.")
-    raise process.refusal(pid)
 
 
 class Profiler:
@@ -74,7 +56,7 @@ class Profiler:
         return self.live.memory.word(self._at("interval"))
 
     def put(self, name: str, content: bytes) -> None:
-        write_memory(self.pid, self._at(name), content)
+        self.live.process_memory.write(self._at(name), content)
 
     def request(self, what: str) -> None:
         """Requests a start, a stop or a dump, and waits until it is done."""
@@ -84,13 +66,14 @@ class Profiler:
         self.put("request", struct.pack("=I", self.live.number[f"profile_{what}"]))
         if number:
             os.kill(self.pid, signal.Signals(number) if number < 32 else number)
-        deadline = time.monotonic() + ANSWER_S
+        asked = time.monotonic()
         try:
             while self.half("answered") == before:
-                if time.monotonic() > deadline and self.half("request"):
-                    raise LabError(f"process {self.pid} has not answered for {ANSWER_S:.0f} seconds", ADVICE)
+                if time.monotonic() > asked + (ANSWER_S if self.half("request") else DONE_S):
+                    waited = time.monotonic() - asked
+                    raise LabError(f"process {self.pid} has not answered for {waited:.0f} seconds", ADVICE)
                 if not process.exists(self.pid):
-                    raise LabError(f"process {self.pid} has ended", "Start it again.")
+                    raise process.ended(self.pid)
                 time.sleep(0.01)
         except BaseException:
             if process.exists(self.pid):  # withdraws the request, so that it is not served later

@@ -32,6 +32,14 @@ class Elf:
     interpreter: str | None  # the dynamic linker; None in libraries and in static programs
 
 
+def is_elf(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"\x7fELF"
+    except OSError:
+        return False
+
+
 def describe(path: Path) -> Elf | None:
     """None if the file is not ELF. OSError if it cannot be read."""
     from elftools.common.exceptions import ELFError

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,7 +126,7 @@ def mappings(pid: int, resident: bool = False) -> list[Mapping]:
     if not found and exists(pid):
         raise LabError(f"process {pid} has no memory of its own: it is a kernel thread", "Give another process.")
     if not found:
-        raise LabError(f"process {pid} has ended", "Start it again, and repeat this while it runs.")
+        raise ended(pid)
     return found
 
 
@@ -136,6 +137,21 @@ def inside(pid: int, path: str) -> Path:
 
 
 # --- who may look inside ----------------------------------------------------------------------------------------------
+
+
+def ended(pid: int) -> LabError:
+    return LabError(f"process {pid} has ended", "Start it again, and repeat this while it runs.")
+
+
+@contextmanager
+def looked_at(pid: int) -> Iterator[None]:
+    """A block that uses files of /proc/PID: their errors as a LabError."""
+    try:
+        yield
+    except PermissionError:
+        raise refusal(pid) from None
+    except (FileNotFoundError, ProcessLookupError):
+        raise ended(pid) from None
 
 
 def may_trace_any_process() -> bool:
@@ -168,7 +184,7 @@ def refusal(pid: int) -> LabError:
     head = f"process {pid} may not be read"
     as_root = f"run this command as root: sudo hakmem ... {pid}"
     if not exists(pid):
-        return LabError(f"process {pid} has ended", "Start it again, and repeat this while it runs.")
+        return ended(pid)
     users = another_user(pid)
     if users and not may_trace_any_process():
         return LabError(

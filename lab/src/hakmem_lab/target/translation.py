@@ -101,14 +101,14 @@ def _megabytes(value: str) -> Options:
     return {"limit": f"{int(value)}M"}
 
 
-ARENAS = "Nothing: every thread has its own heap, and new threads take over those of threads that ended."
+ARENAS = "Nothing: every thread has its own heap."
 OWN_SIZES = "Nothing: caches grow by use within HAKMEM_THREAD_BUDGET."
-PROFILER = "Or nothing: `hakmem profile PID` profiles any process, and `hakmem leaks -- PROGRAM` finds what is lost."
-PART_OF_PROFILE = "A part of HAKMEM_PROFILE, where prof is true."
+PROFILER = "Or nothing: `hakmem profile PID` profiles any process."
+PART_OF_PROFILE = "Where prof is true."
 
 JEMALLOC = (
     Rule("dirty_decay_ms", "HAKMEM_PURGE_DELAY", "The same meaning; -1 (never) becomes an hour.", _milliseconds),
-    Rule("muzzy_decay_ms", "", "Nothing: memory goes back in one step, by the purge delay."),
+    Rule("muzzy_decay_ms", "", "Nothing: memory goes back in one step."),
     Rule("background_thread", "HAKMEM_BACKGROUND", "The same meaning.", _either("background", "1", "0")),
     Rule(
         "thp",
@@ -116,11 +116,11 @@ JEMALLOC = (
         "jemalloc's default is auto.",
         _word("thp", {"always": "always", "never": "never", "default": "auto"}),
     ),
-    Rule("retain", "HAKMEM_UNMAP", "Inverted: unmap is 1 where retain is false.", _either("unmap", "0", "1")),
+    Rule("retain", "HAKMEM_UNMAP", "Inverted.", _either("unmap", "0", "1")),
     Rule(
         "tcache",
         "HAKMEM_THREAD_BUDGET=0 for false",
-        "Caches remain, with a few blocks per size.",
+        "Caches keep a few blocks per size.",
         lambda value: {} if value.lower() in TRUE else {"thread_budget": "0"},
     ),
     Rule("lg_tcache_max", "", OWN_SIZES, pattern="tcache_max|tcache_nslots.*|lg_tcache_nslots_mul"),
@@ -129,7 +129,7 @@ JEMALLOC = (
     Rule(
         "junk",
         "HAKMEM_HARDEN=zero",
-        "Freed blocks are cleared, and checked before they are used again.",
+        "Freed blocks are cleared, and checked before reuse.",
         lambda value: {"harden": "zero"} if value in (*TRUE, "free", "alloc") else {},
     ),
     Rule(
@@ -144,17 +144,17 @@ JEMALLOC = (
     Rule(
         "lg_prof_interval",
         "HAKMEM_PROFILE_EVERY",
-        "A dump each time that this much more is mapped (jemalloc: allocated).",
+        "By mapped bytes, not allocated ones.",
         _power("profile_every"),
     ),
     Rule("prof_active", "HAKMEM_PROFILE=ready for false", PART_OF_PROFILE),
     Rule("prof_leak", "HAKMEM_PROFILE=leaks", PART_OF_PROFILE),
     Rule("prof_prefix", "HAKMEM_PROFILE=1:PREFIX", PART_OF_PROFILE),
-    Rule("prof_final", "", "Nothing: a profile that is on is written at exit.", pattern="prof_.*|lg_prof_.*"),
+    Rule("prof_final", "", "Nothing: a profile is written at exit.", pattern="prof_.*|lg_prof_.*"),
     Rule(
         "abort_conf",
         "",
-        "Nothing: a wrong setting is reported and ignored; `hakmem doctor` shows the rest.",
+        "Nothing: a wrong setting is reported and ignored.",
         pattern="confirm_conf|abort",
     ),
     Rule(
@@ -186,7 +186,7 @@ MIMALLOC = (
     Rule(
         "MIMALLOC_SHOW_ERRORS",
         "",
-        "Nothing: misuse ends the program with a message, or is reported with HAKMEM_MISUSE=report.",
+        "Nothing: misuse ends the program with a message; HAKMEM_MISUSE=report only reports it.",
         pattern="MIMALLOC_VERBOSE|MIMALLOC_MAX_(ERRORS|WARNINGS)",
     ),
     Rule(
@@ -210,14 +210,14 @@ TCMALLOC = (
     Rule(
         "TCMALLOC_RELEASE_RATE",
         "HAKMEM_PURGE_DELAY",
-        "0 (never) becomes an hour; others need nothing, since memory goes back by time.",
+        "0 (never) becomes an hour; others need nothing.",
         _if_zero(purge_delay=NEVER),
     ),
     Rule("HEAPPROFILE", "HAKMEM_PROFILE=1:PREFIX", PROFILER, lambda value: {"profile": f"1:{value}"}),
     Rule(
         "HEAPCHECK",
         "HAKMEM_PROFILE=leaks",
-        "`hakmem leaks -- PROGRAM` shows them with their stacks, and is a gate for CI.",
+        "`hakmem leaks -- PROGRAM` shows their stacks.",
         lambda value: {"profile": "leaks"} if value else {},
         "PPROF_PATH",
     ),
@@ -230,7 +230,7 @@ TCMALLOC = (
     Rule(
         "HEAP_PROFILE_INUSE_INTERVAL",
         "HAKMEM_PROFILE_EVERY",
-        "A dump each time that this much more is mapped.",
+        "By mapped bytes.",
         lambda value: {"profile_every": f"{max(int(value) >> 10, 1)}K"} if int(value) else {},
         "HEAP_PROFILE_ALLOCATION_INTERVAL",
     ),
@@ -245,7 +245,7 @@ TCMALLOC = (
     Rule(
         "TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD",
         "",
-        "No equivalent; hak_set_pressure_callback reports high use of memory.",
+        "No equivalent; hak_set_pressure_callback reports high use.",
     ),
 )
 GLIBC = (
@@ -253,7 +253,7 @@ GLIBC = (
     Rule(
         "glibc.malloc.trim_threshold",
         "HAKMEM_DIRTY_LIMIT",
-        "Unused memory beyond it is returned, wherever in the heap it lies.",
+        "Unused memory beyond it, wherever it lies, is returned.",
         _bytes("dirty_limit"),
         "MALLOC_TRIM_THRESHOLD_",
     ),
@@ -273,7 +273,7 @@ GLIBC = (
     Rule(
         "glibc.malloc.check",
         "HAKMEM_HARDEN=canary",
-        "Every free is checked without it; this finds overflows at free as well.",
+        "Finds overflows at free; other checks are always on.",
         _if_above(1, harden="canary"),
         "MALLOC_CHECK_",
     ),
@@ -287,7 +287,7 @@ GLIBC = (
     Rule(
         "glibc.malloc.hugetlb",
         "HAKMEM_THP=always for 1",
-        "There is no equivalent of 2, pages of hugetlbfs.",
+        "No equivalent of 2, hugetlbfs.",
         _word("thp", {"1": "always"}),
     ),
     Rule("glibc.malloc.mxfast", "", OWN_SIZES, pattern="glibc.malloc.tcache_unsorted_limit"),

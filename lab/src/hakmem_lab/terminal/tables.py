@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
+
+from rich import box
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -12,6 +16,22 @@ from hakmem_lab.terminal.console import make_console
 TEXT_LEAST = 16  # a column of words is wrapped down to this width before the table is given up
 PADDING = 3
 EDGES = 2
+
+
+def made(
+    title: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    words: Collection[str] = (),
+    form: box.Box = box.SIMPLE_HEAD,
+) -> Table:
+    """A table of texts as they are; `words`: the heads of columns without numbers."""
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=form)
+    for head in heads:
+        table.add_column(head, justify="left" if head in words else "right")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
 
 
 def plain(cell: RenderableType) -> str:

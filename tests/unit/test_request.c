@@ -1,6 +1,6 @@
-/* guard/exact.h: with every record closed each malloc and each free is counted, none is served by the fast path, and the
+/* process/request.h: with every record closed each malloc and each free is counted, none is served by the fast path, and the
  * blocks are cached all the same; a class that caches nothing goes straight to the spans. */
-#include "guard/exact.h"
+#include "process/request.h"
 
 #include "diag/options.h"
 #include "support/heaps.h"
@@ -14,6 +14,7 @@ FRESH_TEST(counts_every_call)
     (void)argument;
     heaps_start();
     struct hak_heap *heap = heap_open(HAK_MODE_EXACT);
+    heap_enter(heap);
     for (uint32_t c = 0; c < HAK_CLASSES; c++) {
         const struct hak_heap_class *class = &heap->classes[c];
         uint32_t count = c < 30 ? COUNT : 5;
@@ -43,6 +44,7 @@ FRESH_TEST(caches_as_usual)
     (void)argument;
     heaps_start();
     struct hak_heap *heap = heap_open(HAK_MODE_EXACT);
+    heap_enter(heap);
     void *a = hak__closed_malloc(heap, CLASS_64, 64), *b = hak__closed_malloc(heap, CLASS_64, 64);
     expect(b > a);
     hak__closed_free(heap, CLASS_64, b, "free");
@@ -58,6 +60,7 @@ FRESH_TEST(a_class_that_caches_nothing)
     heaps_start();
     expect_eq(hak__option_set("tiny_unified_c3", "0"), 0);
     struct hak_heap *heap = heap_open(0);
+    heap_enter(heap);
     for (unsigned i = 0; i < COUNT; i++) {
         blocks[i] = hak__closed_malloc(heap, CLASS_64, 64);
         expect(i == 0 || blocks[i] > blocks[i - 1] || hak__slab_of(blocks[i]) != hak__slab_of(blocks[i - 1]));
@@ -77,6 +80,7 @@ FRESH_TEST(classes_open_when_used)
     heaps_start();
     struct hak_heap *heap = hak__heap_new();
     hak__cache_open(heap, 0);
+    heap_enter(heap);
     expect(is_zero((const char *)heap->classes, sizeof heap->classes));
     expect(heap->closed_reasons[CLASS_64] == HAK_CLOSED_UNCACHED);
     expect_eq(heap->closed_reasons[HAK_CLASS_FIRST_LARGE], HAK_CLOSED_UNCACHED | HAK_CLOSED_LARGE);

@@ -1,5 +1,5 @@
-/* diag/latency.h: off, nothing is timed; on, each time falls into the bucket of its power of two. */
-#include "diag/latency.h"
+/* stats/stats.h: off, nothing is timed; on, each time falls into the bucket of its power of two. */
+#include "stats/stats.h"
 
 #include "support/check.h"
 

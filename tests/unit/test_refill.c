@@ -5,7 +5,6 @@
 #include "cache/experiments.h"
 
 #include "base/bits.h"
-#include "cache/tune.h"
 #include "diag/options.h"
 #include "support/heaps.h"
 

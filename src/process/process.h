@@ -1,7 +1,34 @@
-/* The life of a thread's heap: attached at the first slow path, parked when the thread ends. */
+/* The life of the process and of its threads: started at the first request, an IFUNC resolver's, a constructor's or a thread's; forked
+ * (start.c); a thread's heap, attached at its first slow path, parked when it ends (thread.c). */
 #pragma once
 
 #include "cache/cache.h"
+#include "harden/mode.h"
+
+/* Starts the arena, the heap layer and the options unless they have started. False if the system refuses; the next request tries
+ * again. */
+bool hak__start(void);
+bool hak__has_started(void);
+
+/* Whether the process is hardened. Starts the library to find out. */
+hak_inline bool hak__is_hardened(void)
+{
+    return hak_unlikely(hak_load(&hak__hardened.open, HAK_RELAXED)) && hak__start() && hak__hardened.on;
+}
+
+/* Called by libhakmem-region when it is loaded, and before it makes or attaches a heap. From then on a child of this process detects
+ * the fork, however many threads there are. Returns the table of the copy of that library that came first, which serves all of them;
+ * NULL: the system refuses. */
+struct hak_regions;
+hak_for_region hak_cold const struct hak_regions *hak__regions_join(const struct hak_regions *regions);
+
+/* Reads the options if they were unreadable at the start; false: they were read before. */
+bool hak__start_options(void);
+
+/* The constructor (init.c). */
+void hak__library_loaded(void);
+
+/* --- threads (thread.c) ----------------------------------------------------------------------------------------------- */
 
 /* The calling thread's own heap; attaches a parked or new one if it has none. The library has started. NULL if the thread has
  * returned its heap (hak__thread_has_exited) or the system refuses memory. */
@@ -28,6 +55,3 @@ void hak__thread_reopen_early(void);
 /* At process end: collects remote frees, so that double frees among them are still reported. Waits for no thread, and skips an
  * unrepaired forked child. */
 hak_at_start void hak__thread_settle(void);
-
-/* Repairs forked children from now on (fork.c). At the library's start, under the lock `starting`. */
-void hak__fork_init(struct hak_lock *starting);
