@@ -69,6 +69,10 @@ class Memory(unittest.TestCase):
             self.assertIn("| hakmem | 100 | 1.5 |", text)
             self.assertIn("| hakmem | 1.25 | -0.5 | - | - |", text)
             self.assertTrue((Path(folder) / memory.CHARTS / "drift.svg").is_file())
+            # What is not measured again stays as the page has it.
+            joined = memory.joined(memory.published(text)[0], {"back_calls": {"glibc-2.43": [{"back_ms": 7.0}], "system": []}})
+            self.assertEqual(joined["back_calls"], {**results["back_calls"], "glibc-2.43": [{"back_ms": 7.0}]})
+            self.assertEqual(joined["drift"], results["drift"])
             self.assertIn("0.50", (Path(folder) / memory.CHARTS / "back_calls.svg").read_text(encoding="utf-8"))
 
 

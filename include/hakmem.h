@@ -74,6 +74,15 @@ size_t hak_good_size(size_t n);
 /* Empties the calling thread's cache and returns free memory to the system at once. Returns the number of bytes returned. */
 size_t hak_collect(void);
 
+/* For a program that moves its own objects so that memory can go back: whether the block at p, of up to 56 KiB, is worth moving. It is if
+ * less than `percent` of its span (a run of memory with blocks of one size) is in use, and more of another one that has room. Then the
+ * calling thread's next block of the size comes from there: make the copy and free p at once, or ask about many, make all copies, and
+ * then free. Moving ends: a pass over all blocks, repeated, moves fewer and fewer. 0 for any other address, such as NULL or a freed
+ * block; in a thread that has not allocated; for blocks of hardened processes, of another thread's part of a user heap, and malloc's of
+ * before a fork. The second stores 1 or 0 for each of `count` blocks, and returns how many are worth moving. */
+int hak_is_sparse(const void *p, unsigned percent);
+size_t hak_are_sparse(const void *const *blocks, size_t count, unsigned percent, unsigned char *sparse);
+
 /* Checks all invariants of the allocator's data, in every heap that is not in a slow path of another thread. 1: all hold.
  * 0: one line on stderr names the first broken one and its address; the program has overwritten the allocator's data, or the
  * allocator has a defect. Takes about a millisecond per thousand slabs, while other threads run. Not for signal handlers. */

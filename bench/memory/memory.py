@@ -2,15 +2,18 @@
 """Memory of HAKMEM beside that of the system's malloc and each installed peer: ./dev bench --memory, --drift.
 
 Each row is a program that a person can run by hand; it prints one line of key=value pairs. Rounds are interleaved. --publish writes the
-medians, with one table and one chart for each row, into docs/memory.md.
+medians, with one table and one chart for each row, into docs/memory.md, where rows and allocators that were not measured keep their
+figures. Rows of Redis are measured once `bench/memory/redis_memory.py build` has built it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -18,11 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parent.parent
-sys.path += [str(BENCH), str(BENCH / "suite")]
+sys.path += [str(BENCH), str(BENCH / "suite"), str(BENCH.parent / "tools"), str(BENCH / "memory")]
 
 import drawing
 from allocators import HAKMEM, PEERS, SYSTEM, Allocator, describe, environment_facts
 from run import UsageError, gather
+from redis_memory import ENTER, SERVERS
 
 ROOT = BENCH.parent
 PAGE, CHARTS = Path("docs/memory.md"), Path("docs/memory")
@@ -56,6 +60,11 @@ ROWS = (
     Row("children_all", "A forked child frees all of 200 MiB of small blocks: what it copies, and what stays.", "bench_children all",
         "bench_children all 4", ("copied_kb", "stays_kb")),
     Row("children_second", "The same for every second block.", "bench_children second", "bench_children second 4", ("copied_kb", "stays_kb")),
+    Row("redis_save", "Redis' BGSAVE of 100,000 keys while 2,000 values are replaced: what its child and the server copy.",
+        "redis_memory.py save 100000 2000", "redis_memory.py save 2000 50", ("copied_kb", "live_mib")),
+    Row("redis_defrag", "Redis after two thirds of 300,000 keys are deleted, and after its active defragmentation, where the allocator has a hint "
+        "for it: HAKMEM's is `hak_is_sparse`; jemalloc5 is Redis' own jemalloc 5.2.1 here.",
+        "redis_memory.py defrag 300000", "redis_memory.py defrag 3000", ("after_mib", "before_mib", "live_mib", "moved")),
     Row("back_calls", "64 MiB are freed: time until a tenth is resident, while the thread still calls; -1: not within five seconds.",
         "return_memory 64 1000 1 1000 calls 5000", "return_memory 16 1000 1 1000 calls 500", ("back_ms", "kept_mib")),
     Row("back_thread", "The same while all threads sleep.", "return_memory 64 1000 1 1000 thread 5000",
@@ -89,13 +98,53 @@ def curve(output: str) -> list[tuple[float, float]]:
     return [(day + 1.0, statistics.fmean(ratios)) for day, ratios in sorted(days.items())]
 
 
-def once(row: Row, allocator: Allocator, options: argparse.Namespace) -> tuple[Figures, list[tuple[float, float]], str]:
-    words = (row.quick if options.quick else row.command).split()
+@dataclass(frozen=True)
+class Newer(Allocator):
+    """The malloc of a newer C library: that of another release of Debian, in a root of which the programs run."""
+
+    root: Path = Path("/")
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "MEMORY_ROOT": str(self.root)}
+
+
+def newer(release: str) -> Newer:
+    from package_common import bare_root  # pylint: disable=import-outside-toplevel
+    root = bare_root(f"memory-{release}", (), release)
+    version = subprocess.run(["chroot", str(root), "getconf", "GNU_LIBC_VERSION"], capture_output=True, text=True, check=True).stdout.split()[1]
+    return Newer(f"glibc-{version}", "peer", None, root)
+
+
+def program_of(row: Row, options: argparse.Namespace) -> Path:
+    """Redis' is a script, which needs its servers."""
+    first = row.command.split()[0]
+    return options.build / first if not first.endswith(".py") else BENCH / "memory" / first
+
+
+def is_there(row: Row, options: argparse.Namespace) -> bool:
+    program = program_of(row, options)
+    return program.is_file() and (program.suffix != ".py" or all(server.is_file() for server in SERVERS.values()))
+
+
+def command_of(row: Row, allocator: Allocator, options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
+    """The command line and its environment: of a script only the server runs on the allocator."""
+    words, program, environment = (row.quick if options.quick else row.command).split(), program_of(row, options), allocator.environment()
     if row.name == "drift" and options.real:
         words.append(str(options.real))
+    if program.suffix == ".py":
+        environment["SUITE_PRELOAD"] = environment.pop("LD_PRELOAD", "")
+        return [sys.executable, "-B", str(program), *words[1:]], environment
+    if not isinstance(allocator, Newer):
+        return [str(program), *words[1:]], environment
+    inside = allocator.root / program.relative_to("/")
+    inside.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(program, inside)
+    return [*ENTER, str(allocator.root), str(program), *words[1:]], environment
+
+
+def once(row: Row, allocator: Allocator, options: argparse.Namespace) -> tuple[Figures, list[tuple[float, float]], str]:
+    command, environment = command_of(row, allocator, options)
     try:
-        done = subprocess.run([str(options.build / words[0]), *words[1:]], env=allocator.environment(), capture_output=True,
-                              text=True, errors="replace", timeout=TIMEOUT_S, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         return {}, [], f"no end after {TIMEOUT_S} s"
     if done.returncode != 0:
@@ -117,6 +166,8 @@ def cell(value: float | None) -> str:
 
 def code_of(allocator: Allocator) -> str:
     """What a column measures, without the place where this machine has it."""
+    if isinstance(allocator, Newer):
+        return f"the C library's malloc, glibc {allocator.name.partition('-')[2]}, in a root of a newer Debian"
     found = re.search(r"\((.*)\)$", describe(allocator))
     return "this tree" if allocator.kind == "ours" else found[1] if found else describe(allocator)
 
@@ -149,11 +200,34 @@ def page(results: Results, curves: dict[str, list[tuple[float, float]]], facts: 
         header = ["", *row.shown]
         table = [header, ["---", *("--:" for _ in row.shown)], *lines_of(row, results[row.name])]
         parts.append("\n".join("| " + " | ".join(cells) + " |" for cells in table))
-        picture = chart(row, results[row.name], curves)
+        whole = row.name != "drift" or {name for name, figures in results[row.name].items() if any(figures)} <= set(curves)
+        picture = chart(row, results[row.name], curves) if whole else ""
         if picture:
             (root / CHARTS / f"{row.name}.svg").write_text(picture, encoding="utf-8")
             parts.append(f"![{row.name}](memory/{row.name}.svg)")
     return "\n\n".join(parts)
+
+
+def published(text: str) -> tuple[Results, dict[str, str]]:
+    """What the page has: each median as one result, and what the columns are."""
+    results: Results = {}
+    body = text.partition(BEGIN)[2].partition(END)[0]
+    for section in body.split("### ")[1:]:
+        table = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("|")]
+        results[section.split()[0]] = {name: [{key: float(value.replace(",", "")) for key, value in zip(table[0][1:], values) if value != "-"}]
+                                       for name, *values in table[2:]}
+    return results, dict(re.findall(r"^- (\S+): (.*)$", body.partition("### ")[0], re.MULTILINE))
+
+
+def joined(old: Results, new: Results) -> Results:
+    """The page's figures, in place of which come the new ones."""
+    order = [HAKMEM, SYSTEM, *PEERS]
+    result: Results = {}
+    for row in ROWS:
+        both = {**old.get(row.name, {}), **{name: figures for name, figures in new.get(row.name, {}).items() if figures}}
+        names = sorted(both, key=lambda name: (order.index(name) if name in order else order.index(SYSTEM) + 0.5))
+        result[row.name] = {name: both[name] for name in names}
+    return result
 
 
 def publish(body: str, root: Path) -> None:
@@ -205,6 +279,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small workloads: shows that all runs, no figures")
     parser.add_argument("--only", type=re.compile, metavar="REGEX", help="only rows whose name matches")
     parser.add_argument("--alloc", metavar="NAME[,NAME]", help="only these allocators")
+    parser.add_argument("--newer", metavar="RELEASE", help="a column more: the malloc of this newer release of Debian, such as forky; as root")
     parser.add_argument("--lib", type=Path, metavar="PATH", help="HAKMEM's library")
     parser.add_argument("--build", type=Path, default=ROOT / "out" / "release", metavar="FOLDER", help="where the programs are (out/release)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the random order")
@@ -225,11 +300,12 @@ def main(words: list[str]) -> int:
     known = [HAKMEM, SYSTEM, *PEERS]
     names = known if options.alloc is None else [name for name in known if name in options.alloc.split(",")]
     rows = [row for row in ROWS if options.only is None or options.only.search(row.name)]
-    for row in [row for row in rows if not (options.build / row.command.split()[0]).is_file()]:
-        print(f"{row.name}: {options.build} has no {row.command.split()[0]}", file=sys.stderr)
+    for row in [row for row in rows if not is_there(row, options)]:
+        print(f"{row.name}: {program_of(row, options)} has not been built", file=sys.stderr)
         rows.remove(row)
     try:
         columns = gather(names, {HAKMEM: library}, options.build / "return_memory")
+        columns += [newer(options.newer)] if options.newer else []
         if not rows or not columns:
             raise UsageError("there is nothing to measure")
         results, curves, failures = measure(rows, columns, options)
@@ -238,9 +314,12 @@ def main(words: list[str]) -> int:
             for cells in [["", *row.shown], *lines_of(row, results[row.name])]:
                 print("  " + "".join(f"{text:>14}" if i else f"{text:<12}" for i, text in enumerate(cells)))
         if options.publish:
+            old, then = published((ROOT / PAGE).read_text(encoding="utf-8"))
             facts = [f"{name}: {value}" for name, value in environment_facts().items() if name != "load"]
-            facts += [f"{each.name}: {code_of(each)}" for each in columns] + [f"medians of {min(max(len(each) for each in row.values()) for row in results.values())} rounds or more"]
-            publish(page(results, curves, facts, ROOT), ROOT)
+            now = {each.name: code_of(each) for each in columns}
+            everything = joined(old, results)
+            facts += [f"{name}: {now.get(name) or then.get(name, '-')}" for name in everything[ROWS[0].name]]
+            publish(page(everything, curves, facts, ROOT), ROOT)
     except (UsageError, OSError, json.JSONDecodeError, KeyError) as error:
         print(f"memory.py: {error}", file=sys.stderr)
         return 2

@@ -47,7 +47,7 @@ hak_inline uint64_t hak_counted(const hak_counter *c) { return atomic_load_expli
 /* A plain word that one owner writes and others may read: the owner reads it plainly and stores it so that no thread sees a torn or
  * early value. Compiles to one ordinary store on x86-64, to a store-release on aarch64. */
 #define hak_owner_store(p, v) (HAK_RACE_POINT("owner_store"), __atomic_store_n((p), (v), __ATOMIC_RELEASE))
-/* The same, relaxed, for a word that no thread reads before a later hak_owner_store publishes it. */
+/* The same, relaxed: for a word that a later hak_owner_store publishes, or a figure that publishes nothing. */
 #define hak_slot_store(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
 #define hak_peek(p) (HAK_RACE_POINT("peek"), __atomic_load_n((p), __ATOMIC_ACQUIRE))
 

@@ -46,17 +46,12 @@ static void give_mixed(struct hak_heap *heap, void *const *blocks, uint32_t coun
     }
 }
 
-hak_inline void give_stack(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function)
+void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function)
 {
     if (hak_unlikely(heap->foreign[class]))
         give_mixed(heap, blocks, count, function);
     else
         hak__heap_give(heap, blocks, count, function);
-}
-
-void hak__cache_give(struct hak_heap *heap, uint32_t class, void *const *blocks, uint32_t count, const char *function)
-{
-    give_stack(heap, class, blocks, count, function);
 }
 
 void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t count, const char *function)
@@ -69,7 +64,7 @@ void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t coun
     count = (uint32_t)hak_min(count, held);
     if (count == 0)
         return;
-    give_stack(heap, class_index, class->bottom, count, function);
+    hak__cache_give(heap, class_index, class->bottom, count, function);
     heap->foreign[class_index] &= count != held;
     memmove(class->bottom, class->bottom + count, (held - count) * sizeof(void *));
     hak_owner_store(&bin->top, class->bottom + (held - count));

@@ -40,6 +40,21 @@ hak_export size_t hak_good_size(size_t n)
     return n <= PTRDIFF_MAX ? hak_align_up(n, hak__page_size()) : 0;
 }
 
+hak_export int hak_is_sparse(const void *p, unsigned percent)
+{
+    hak__fork_check();
+    const struct hak_kind *kind = hak__kind_at(p);
+    return kind->sparse != NULL && kind->live(p) && kind->sparse(p, (uint32_t)hak_min(percent, 100));
+}
+
+hak_export size_t hak_are_sparse(const void *const *blocks, size_t count, unsigned percent, unsigned char *sparse)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        found += sparse[i] = (unsigned char)hak_is_sparse(blocks[i], percent);
+    return found;
+}
+
 hak_export size_t hak_collect(void)
 {
     hak__request_heap();

@@ -359,6 +359,9 @@ hak_inline bool hak__warm_good(const struct hak_span *span, uint32_t need)
 void hak__warm_join(struct hak_heap *heap, struct hak_span *span);
 void hak__warm_leave(struct hak_heap *heap, struct hak_span *span);
 
+/* Makes a span of the heap's the newest, so that the class's next refill comes from it, unless it has too few blocks for that. */
+hak_cold void hak__warm_prefer(struct hak_heap *heap, struct hak_span *span);
+
 /* After a listed span has got blocks back. */
 hak_inline void hak__warm_regained(struct hak_heap *heap, struct hak_span *span)
 {

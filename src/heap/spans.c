@@ -151,6 +151,17 @@ void hak__warm_keep(struct hak_heap *heap, struct hak_span *span)
     hak_count(&class->warm_prefilled, 1);
 }
 
+void hak__warm_prefer(struct hak_heap *heap, struct hak_span *span)
+{
+    const struct hak_heap_class *class = &heap->classes[span->class];
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
+    if (!span->listed || !hak__warm_good(span, class->warm_need))
+        return;
+    if (span->warm != 0 || class->warm_count == HAK_WARM_MAX)
+        hak__warm_leave(heap, span->warm != 0 ? span : hak__warm_newest(heap, span->class));
+    hak__warm_join(heap, span);
+}
+
 static hak_cold bool warm_is_valid(struct hak_heap *heap, uint32_t class_index)
 {
     const struct hak_heap_class *class = &heap->classes[class_index];

@@ -12,6 +12,7 @@
 #include "kinds/kind.h"
 #include "process/process.h"
 #include "span/shield.h"
+#include "upkeep/upkeep.h"
 
 /* --- whether a block begins there ------------------------------------------------------------------------------------------ */
 
@@ -74,6 +75,78 @@ void hak__block_lift(const void *p, const char *function)
 {
     (void)function;
     hak__shield_lift(p);
+}
+
+/* --- worth moving --------------------------------------------------------------------------------------------------------
+ *
+ * A block moves from one span to another of which as much at least is in use. So the sum of the squares of blocks in use grows with each
+ * move, and moving ends. No search: of the spans that the program asks about, the fullest with room serves next. */
+
+/* Of another heap's span the two words may date from different moments; the difference is then far too much, or a little wrong. */
+static uint32_t blocks_used(const struct hak_span *span) { return hak_peek(&span->frontier) - hak_peek(&span->free_count); }
+
+static bool is_used_by(const struct hak_span *span, uint32_t percent)
+{
+    return (uint64_t)blocks_used(span) * 100 >= percent * span->blocks;
+}
+
+/* Gives back the newest blocks of the bin as far as they lie in sparse spans, among them what the program has just moved away. */
+static void shed_sparse(struct hak_heap *heap, uint32_t class, struct hak_span *next, uint32_t percent)
+{
+    struct hak_bin *bin = hak__heap_bin(heap, class);
+    void **top = bin->top, **from = top;
+    for (; from != heap->classes[class].bottom; from--) {
+        const struct hak_span *span = hak__span_at(hak__slab_of(from[-1]));
+        if (span == next || (hak__owner_id(hak__owner_of(from[-1])) == heap->id && is_used_by(span, percent)))
+            break;
+    }
+    hak_owner_store(&bin->top, from);
+    hak__cache_give(heap, class, from, (uint32_t)(top - from), "hak_is_sparse");
+    hak__warm_prefer(heap, next); /* one that has got blocks back may have become the next */
+}
+
+/* Whether a block of the class is worth moving out of `span`, any heap's. Then the bin's next block lies in the span that serves next, or in
+ * another that is in use by `percent`. Else a fuller span of the heap's becomes that one. */
+static bool gathers(struct hak_heap *heap, uint32_t class, struct hak_span *span, uint32_t percent)
+{
+    hak_assert(percent <= 100, "a full span stays");
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
+    hak__heap_collect(heap);
+    struct hak_span *next = heap->classes[class].warm_count != 0 ? hak__warm_newest(heap, class) : NULL;
+    if (is_used_by(span, percent) || span == next)
+        return false;
+    if (next == NULL || blocks_used(next) * (uint64_t)span->blocks < blocks_used(span) * (uint64_t)next->blocks) {
+        if (hak__owner_id(hak__owner_at(hak__span_slab(span))) == heap->id)
+            hak__warm_prefer(heap, span);
+        return false;
+    }
+    shed_sparse(heap, class, next, percent);
+    if (blocks_used(span) == 1) /* a move takes as much as it frees, but where the last one was memory can go back */
+        hak__heap_idle_more(heap, (size_t)span->slabs << HAK_SLAB_SHIFT);
+    return true;
+}
+
+/* The heap from which the calling thread would have a copy of the block, locked. NULL: it has none so far, or another has the share. */
+static struct hak_heap *enter_receiver(uint32_t word)
+{
+    struct hak_heap *mine = hak__heap_mine(), *heap = hak__owner_is_own(word) ? hak__heap_by_id(hak__owner_id(word)) : mine;
+    bool serves = heap == mine ? (mine->mode & HAK_MODE_SENTINEL) == 0 : hak_load(&heap->user, HAK_RELAXED) == mine;
+    return serves && hak__heap_lock(heap) ? heap : NULL;
+}
+
+/* An inherited block stays: its move would copy two pages. Upkeep comes here, because a program that moves does little else for a while. */
+bool hak__block_sparse(const void *p, uint32_t percent)
+{
+    uint32_t word = hak__owner_of(p);
+    bool fixed = !hak__names_span(word) || hak__owner_is_inherited(word) || hak__is_large(hak__owner_class(word));
+    struct hak_heap *heap = fixed ? NULL : enter_receiver(word);
+    if (heap == NULL)
+        return false;
+    bool sparse = gathers(heap, hak__owner_class(word), hak__span_at(hak__slab_of(p)), percent);
+    hak__heap_unlock(heap);
+    if (sparse)
+        hak__upkeep_poll(hak__heap_mine());
+    return sparse;
 }
 
 /* --- sized frees ----------------------------------------------------------------------------------------------------------- */

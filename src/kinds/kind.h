@@ -46,9 +46,11 @@ struct hak_kind {
     size_t resize_align; /* the alignment that a resize keeps wherever it moves the block; 0: none is promised */
     void (*lift)(const void *p, const char *function); /* before a read: the program may have revoked access to the block's pages */
 
-    /* The user heap of the block in use at p, or NULL. `live`: whether a block in use begins at p; reports nothing. */
+    /* The user heap of the block in use at p, or NULL. `live`: whether a block in use begins at p; reports nothing. `sparse`: whether one in
+     * use is worth moving (hak_is_sparse); NULL: none of the kind is. */
     struct hak_uheap *(*heap)(const void *p);
     bool (*live)(const void *p);
+    bool (*sparse)(const void *p, uint32_t percent);
 
     /* Take any address of the kind, even inside a block or outside all, in a signal handler: they take no lock and write only
      * `text`. around: the start of the block that holds the address. NULL: unknown. */
@@ -140,10 +142,11 @@ hak_cold void hak__free_late(void *p, uint32_t word, const char *function);
  * of freed blocks there, so the heap's own state decides. `why_freed`: the message for a free block; NULL: a double free. */
 hak_cold bool hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed);
 
-/* Shared by the kinds plain, large and user_heap; the last two are hardened's too. */
+/* Shared by the kinds plain, large and user_heap; the last two are hardened's too. hak__block_sparse: not large. */
 hak_cold size_t hak__block_usable(const void *p, const char *function);
 hak_cold void hak__block_check_size(const void *p, size_t align, size_t n, const char *function);
 hak_cold bool hak__block_live(const void *p);
+hak_cold bool hak__block_sparse(const void *p, uint32_t percent);
 void hak__block_lift(const void *p, const char *function);
 hak_cold void hak__block_describe(uintptr_t address, char *text, size_t size);
 hak_cold const void *hak__block_start(uintptr_t address);

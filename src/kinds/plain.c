@@ -345,6 +345,7 @@ const struct hak_kind hak__kind_plain = {
     .check_size = hak__block_check_size,
     .lift = hak__block_lift,
     .live = hak__block_live,
+    .sparse = hak__block_sparse,
     .describe = hak__block_describe,
     .around = hak__block_start,
 };

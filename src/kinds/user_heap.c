@@ -119,6 +119,7 @@ const struct hak_kind hak__kind_user_heap = {
     .lift = hak__block_lift,
     .heap = hak__uheap_of,
     .live = hak__block_live,
+    .sparse = hak__block_sparse,
     .describe = hak__block_describe,
     .around = hak__block_start,
 };

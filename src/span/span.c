@@ -298,7 +298,7 @@ static uint32_t take_freed(struct hak_span *span, void **out, uint32_t want)
     }
     uint32_t taken = want - (uint32_t)(at - out);
     span->summary = summary;
-    span->free_count = (uint16_t)(span->free_count - taken);
+    hak_slot_store(&span->free_count, (uint16_t)(span->free_count - taken));
     return taken;
 }
 
@@ -321,7 +321,7 @@ static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want, 
         if (!first || count > 1)
             hak__mark_freed(block);
     }
-    span->frontier = (uint16_t)(span->frontier + count);
+    hak_slot_store(&span->frontier, (uint16_t)(span->frontier + count));
     map_limit(span);
     return count;
 }
@@ -368,7 +368,8 @@ void *hak__span_take_fresh(struct hak_span *span)
     if (span->frontier == span->blocks || (hak_unlikely(end > span->reach) && !hak__span_reach(span, end)))
         return NULL;
     span->changes++;
-    char *block = hak__span_start(span) + (size_t)span->frontier++ * size;
+    char *block = hak__span_start(span) + span->frontier * size;
+    hak_slot_store(&span->frontier, (uint16_t)(span->frontier + 1));
     map_limit(span);
     return block;
 }
@@ -425,7 +426,7 @@ enum hak_span_fault hak__span_give_owner(struct hak_span *span, void *const *blo
     span->free[w] = bits;
     span->summary |= (uint64_t)(bits != 0) << w;
     *given = (uint32_t)(at - blocks);
-    span->free_count = (uint16_t)(span->free_count + *given);
+    hak_slot_store(&span->free_count, (uint16_t)(span->free_count + *given));
     span->changes++;
     return hak_likely(at == end) ? HAK_SPAN_OK : fault_of(span, *at);
 }
@@ -489,7 +490,7 @@ uint32_t hak__span_collect_owner(struct hak_span *span, hak_span_question *is_fr
         give_bits(span, w, bits);
         count += hak_popcount64(bits);
     }
-    span->free_count = (uint16_t)(span->free_count + count);
+    hak_slot_store(&span->free_count, (uint16_t)(span->free_count + count));
     span->changes++;
     return count;
 }

@@ -14,7 +14,8 @@
  *   1. free_count == bits in `free`;  summary bit w <=> free[w] != 0;  no bit at or above `frontier`
  *   2. allocated = frontier - free_count (remote bits count as allocated until they are collected)
  *   3. free & remote == 0
- * Orders: everything but `remote`, `queued`, `owner` belongs to the owner. A remote bit is set with release (the
+ * Orders: everything but `remote`, `queued`, `owner` belongs to the owner; any thread that owns a block may read `frontier` and
+ * `free_count` as figures. A remote bit is set with release (the
  * freeing thread's last uses of the block come before it) and collected with acquire. */
 #pragma once
 

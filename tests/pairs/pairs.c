@@ -19,6 +19,7 @@
  *   space, data RLIMIT_AS or RLIMIT_DATA leaves little room; at the end blocks of another size can have what was free
  *   cut         large blocks are cut off in place, and what is cut goes back
  *   huge        a huge block of each thread's changes its size all the time
+ *   move        threads ask which blocks are worth moving, and move them
  *
  * The model: each block's size, contents, alignment and heap; of a thread's own heap also how many blocks it has, and their bytes. At the
  * end everything is freed, and memory is where it was. The first thing that is wrong is said, and the status is 1. */
@@ -49,8 +50,8 @@ enum { THREADS = 3, SLOTS = 240, BOXES = 16, PAGE = 65536, CHILDREN = 3, CHILD_S
 enum { LIVE_MOST = 12 << 20, REGION = 8 << 20, ROOM = 160 << 20, LIMIT = 24 << 20, LEFT_MOST = 40 << 20 };
 
 static const char *const names[] = { "heap", "default", "merge", "region", "bounded", "protect", "fork", "handler", "restart", "ends",
-                                     "trim", "load", "profile", "space", "data", "cut", "huge" };
-enum { HEAP, DEFAULT, MERGE, IN_REGION, BOUNDED, PROTECT, FORK, HANDLER, RESTART, ENDS, TRIM, LOAD, PROFILE, SPACE, DATA, CUT, HUGE_BLOCKS, FEATURES };
+                                     "trim", "load", "profile", "space", "data", "cut", "huge", "move" };
+enum { HEAP, DEFAULT, MERGE, IN_REGION, BOUNDED, PROTECT, FORK, HANDLER, RESTART, ENDS, TRIM, LOAD, PROFILE, SPACE, DATA, CUT, HUGE_BLOCKS, MOVE, FEATURES };
 static bool on[FEATURES];
 
 struct block {
@@ -476,6 +477,30 @@ static void profile(void)
         hak_profile_start(draw() % 2 == 0 ? 1 : 20000);
 }
 
+/* Whoever has a block asks about it; of a heap of the thread's own the copy stays there. */
+static void move(void)
+{
+    for (unsigned i = 0; i < SLOTS; i++) {
+        struct block *b = &me->slots[i];
+        if (b->p == NULL || b->heap == COMMON || !hak_is_sparse(b->p, 60 + draw() % 50))
+            continue;
+        expect(!is_hardened && b->usable <= 57344, "what is worth moving", b->p, b->usable);
+        check_to(b, b->size, "contents before a move");
+        void *p = b->heap != NULL ? hak_heap_malloc(b->heap, b->size) : malloc(b->size);
+        if (p == NULL) {
+            expect(errno == ENOMEM && may_fail(b->heap), "no memory for a move", b->p, b->size);
+            continue;
+        }
+        memcpy(p, b->p, b->size);
+        count(b, -1);
+        free(b->p);
+        b->p = p, b->align = 1, b->usable = malloc_usable_size(p);
+        count(b, 1);
+        check_to(b, b->size, "contents after a move");
+        check_heap_of(b, "heap after a move");
+    }
+}
+
 /* --- forks -------------------------------------------------------------------------------------------------------------- */
 
 static void step(void);
@@ -583,7 +608,7 @@ static void reap(void)
 static const struct { int feature; unsigned every; void (*act)(void); bool in_child; } acts[] = {
     { HEAP, 60, use_heap, true }, { IN_REGION, 400, use_region, true }, { MERGE, 150, merge, false }, { PROTECT, 25, protect, true },
     { FORK, 40, fork_here, false }, { TRIM, 200, (void (*)(void))hak_collect, true }, { LOAD, 40, load, false },
-    { PROFILE, 120, profile, true }, { HUGE_BLOCKS, 4, resize_huge, true },
+    { PROFILE, 120, profile, true }, { HUGE_BLOCKS, 4, resize_huge, true }, { MOVE, 20, move, true },
 };
 
 /* Sizes stay what they are. A block of the common heap may be merged just now, so only a free may go on. */

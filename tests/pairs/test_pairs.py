@@ -34,7 +34,7 @@ __attribute__((destructor)) static void closed(void) { free(block); }
 """
 
 # Features of the program's own.
-ACTS = ["heap", "default", "merge", "region", "bounded", "protect", "fork", "handler", "restart", "ends", "trim", "load", "profile", "space", "data", "cut", "huge"]
+ACTS = ["heap", "default", "merge", "region", "bounded", "protect", "fork", "handler", "restart", "ends", "trim", "load", "profile", "space", "data", "cut", "huge", "move"]
 # Features that the environment switches on. FOLDER is a folder of the run.
 MODES = {
     "profiled": {"HAKMEM_PROFILE": "1:FOLDER/p"},

@@ -4,7 +4,7 @@
 #![no_std]
 #![allow(non_camel_case_types)]
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
 
 mod heaps;
 mod stats;
@@ -49,6 +49,8 @@ extern "C" {
     pub fn hak_good_size(n: usize) -> usize;
     pub fn hak_collect() -> usize;
     pub fn hak_check_heap() -> c_int;
+    pub fn hak_is_sparse(p: *const c_void, percent: c_uint) -> c_int;
+    pub fn hak_are_sparse(blocks: *const *const c_void, count: usize, percent: c_uint, sparse: *mut c_uchar) -> usize;
     pub fn hak_stats_print(fd: c_int);
     pub fn hak_stats_snapshot(out: *mut hak_stats, size: usize) -> c_int;
     pub fn hak_stats_ledger(out: *mut hak_stats, size: usize) -> c_int;
