@@ -138,7 +138,6 @@ void hak__limit_note(size_t mapped, size_t mappings)
     }
 }
 
-/* Where memory is scarce: lowers the dirty limit and bounds the threads' caches, the more the nearer the limit is. */
 enum { DIRTY_PART = 16, CACHED_PART = 8, NEAR_PART = 4, SPARE_PART = 8 };
 
 size_t hak__limit_part(uint64_t limit, uint64_t others)
@@ -147,6 +146,7 @@ size_t hak__limit_part(uint64_t limit, uint64_t others)
     return limit == HAK_OS_UNLIMITED ? 0 : hak_max(most - hak_min(most, others), 1);
 }
 
+/* Where memory is scarce: lowers the dirty limit and bounds the threads' caches, the more the nearer the limit is. */
 void hak__limit_follow(uint64_t allowed, size_t room, bool near)
 {
     uint64_t part = near ? allowed / NEAR_PART : allowed;
@@ -165,10 +165,12 @@ size_t hak__limit_room(void) { return hak_load(&group_room, HAK_RELAXED); }
 void hak__limit_press(uint64_t used, uint64_t limit)
 {
     uint32_t calm = CALM;
+    hak_assert(limit != 0, "a limit is near");
+    if (!hak_cas_strong(&pressure, &calm, WAITING, HAK_RELAXED, HAK_RELAXED))
+        return;
     hak_store(&pressed_used, used, HAK_RELAXED);
     hak_store(&pressed_limit, limit, HAK_RELAXED);
-    if (hak_cas_strong(&pressure, &calm, WAITING, HAK_RELAXED, HAK_RELAXED))
-        notify_limit(NOTICE_PRESSURE);
+    notify_limit(NOTICE_PRESSURE);
 }
 
 static void follow_system(void)
@@ -224,11 +226,12 @@ void hak__limit_watch(enum hak_watcher watcher, size_t beyond, void (*function)(
 static void limit_watched(void)
 {
     size_t mapped = hak_load(&noted_bytes, HAK_RELAXED);
-    for (unsigned i = 0; i < HAK_WATCHERS; i++)
-        /* acquire: the function was stored before. */
-        if (mapped > hak_load(&watchers[i].beyond, HAK_RELAXED) - 1
-            && mapped > hak_exchange(&watchers[i].beyond, 0, HAK_ACQUIRE) - 1)
+    for (unsigned i = 0; i < HAK_WATCHERS; i++) {
+        size_t beyond = hak_load(&watchers[i].beyond, HAK_RELAXED);
+        /* acquire: the function was stored before. A watch that has replaced this one meanwhile stays. */
+        if (mapped > beyond - 1 && hak_cas_strong(&watchers[i].beyond, &beyond, 0, HAK_ACQUIRE, HAK_RELAXED))
             hak_load(&watchers[i].function, HAK_RELAXED)(mapped);
+    }
 }
 
 void hak__limit_deliver_slow(void)

@@ -64,9 +64,10 @@ size_t hak__limit_room(void);
 /* Memory is short although all that can go back has gone: calls the program's callback at the request's end. */
 hak_cold void hak__limit_press(uint64_t used, uint64_t limit);
 
-/* Whether the control group has, or may have, a limit; and what of one blocks may use besides `others`: an eighth stays free for
- * what was not seen. */
+/* Whether the control group has, or may have, a limit. */
 bool hak__limit_is_grouped(void);
+
+/* How much of such a limit blocks may use beside `others`; an eighth stays free for what was not seen. 0: there is no limit. */
 size_t hak__limit_part(uint64_t limit, uint64_t others);
 
 extern _Atomic uint32_t hak__limit_notices; /* bits, private to limit.c; 0: nothing waits */

@@ -224,6 +224,8 @@ void *hak__meta_alloc(size_t bytes)
     return (void *)address_of(HAK_META_POOL, offset, offset + bytes);
 }
 
+bool hak__meta_has(const void *p) { return windows[HAK_META_POOL].start - 1 - (uintptr_t)p < hak__meta_mapped(HAK_META_POOL); }
+
 void *hak__heap_address(uint32_t id)
 {
     hak_assert(id < HAK_HEAPS_MAX, "a heap's id fits the owner map");

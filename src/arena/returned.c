@@ -132,12 +132,6 @@ struct hak_retained hak__return_ask(struct hak_retention in, uint64_t now_ms)
     return out;
 }
 
-uint64_t hak__return_delay(enum hak_unused kind, uint64_t now_ms)
-{
-    hak_assert(kind < HAK_UNUSED_KINDS, "one of the kinds");
-    return hak__return_ask((struct hak_retention){ 0 }, now_ms).delay_ms[kind];
-}
-
 uint64_t hak__return_period(uint64_t now_ms)
 {
     return hak_max(learned_delay(HAK_UNUSED_SUPERS, now_ms), hak__option(HAK_OPTION_purge_delay));

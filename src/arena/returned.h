@@ -159,9 +159,6 @@ void hak__return_step(uint64_t began, uint64_t cost_before);
 /* Asks the policy, with the cost so far. */
 struct hak_retained hak__return_ask(struct hak_retention in, uint64_t now_ms);
 
-/* The age at which unused memory of the kind goes back now. */
-uint64_t hak__return_delay(enum hak_unused kind, uint64_t now_ms);
-
 /* How long a peak of use counts: as long as emptied SuperSlabs may stay. */
 uint64_t hak__return_period(uint64_t now_ms);
 

@@ -114,6 +114,7 @@ void hak__meta_fork_child(void);
 
 /* Metadata that is never given back. Zeroed, 64-byte aligned; NULL if the system refuses. */
 void *hak__meta_alloc(size_t bytes);
+bool hak__meta_has(const void *p); /* whether the address is among it: it can be read */
 
 /* A word of metadata that is zero again in forked children; NULL if the system has no such memory. Its room is set aside at the
  * start, so asking for it takes no lock. */

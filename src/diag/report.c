@@ -195,7 +195,12 @@ size_t hak__report_collected(const char **text)
     return collected_length;
 }
 
-void hak__report_release(void) { hak__lock_release(&collect_lock); }
+void hak__report_release(void)
+{
+    hak_assert(hak__lock_word_is_mine(&collect_lock.held), "the calling thread is collecting, or has collected");
+    hak_store(&collecting, false, HAK_RELAXED);
+    hak__lock_release(&collect_lock);
+}
 
 void hak__report_fork_child(void) { hak__lock_fork_child(&collect_lock); }
 

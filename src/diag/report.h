@@ -47,12 +47,13 @@ enum hak_misuse_kind { HAK_MISUSE_INVALID, HAK_MISUSE_DOUBLE_FREE, HAK_MISUSE_SI
 
 #define HAK_NO_BLOCK SIZE_MAX   /* the size of what is no block, after the report */
 
+struct hak_record;
 struct hak_mistake {
     enum hak_misuse_kind kind;
     const char *function; /* that the program called */
     const void *p; /* the block or pointer */
-    void (*tell)(const void *about); /* further lines of the report; NULL: who has allocated and freed p */
-    const void *about;
+    void (*tell)(const struct hak_record *sample); /* further lines of the report; NULL: who has allocated and freed p */
+    const struct hak_record *sample;
     const char *outcome; /* what the call did if it was survived; NULL: what such calls do */
 };
 

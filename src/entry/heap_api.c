@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "arena/window.h"
 #include "diag/options.h"
 #include "diag/report.h"
 #include "hakmem.h"
@@ -47,7 +48,8 @@ static bool is_plain(const hak_heap_t *own, const char *function)
 static void clean_up(hak_heap_t *own, bool ends)
 {
     struct hak_cleanup *next;
-    if (!hak__uheap_is_alive(own) || (ends && hak_load(&own->standards, HAK_RELAXED) != 0)) /* misuse: nothing will end */
+    if (hak__uheap_magic(own) != HAK_OWN_ALIVE
+        || (ends && hak_load(&own->standards, HAK_RELAXED) != 0)) /* misuse: nothing will end */
         return;
     while ((next = hak__cleanup_pop(own, NULL, NULL)) != NULL) {
         struct hak_cleanup cleanup = *next;
@@ -331,6 +333,10 @@ hak_export int hak_heap_visit(hak_heap_t *own, hak_heap_visitor *visit, void *ar
 hak_export hak_heap_t *hak_heap_next(hak_heap_t *heap)
 {
     const struct hak_regions *regions = hak__regions_of(heap);
+    if (heap != NULL && regions == NULL && !hak__meta_has(heap)) {
+        hak__uheap_misuse(heap, "hak_heap_next");
+        return NULL;
+    }
     hak_heap_t *next = regions != NULL ? NULL : hak__uheap_next(heap);
     struct hak_region *region = regions != NULL ? hak__region_handle(heap) : NULL;
     regions = hak_load(&hak__regions, HAK_ACQUIRE);

@@ -328,19 +328,3 @@ void *hak__huge_resize(void *p, size_t n)
     hak__limit_deliver();
     return q;
 }
-
-void hak__huge_figures(struct hak_huge_figures *out)
-{
-    out->live_bytes = hak_load(&hak__huge_counts.live_bytes, HAK_RELAXED);
-    out->freed = hak_load(&hak__huge_counts.freed, HAK_RELAXED);
-    out->allocated = hak_load(&hak__huge_counts.allocated, HAK_RELAXED);
-    for (uint32_t id = 1; id <= hak__heap_last_id(); id++) {
-        const struct hak_heap_counts *counts = &hak__heap_by_id(id)->counts;
-        out->live_bytes += hak_counted(&counts->huge_bytes);
-        out->freed += hak_counted(&counts->huge_freed);
-        out->allocated += hak_counted(&counts->huge_allocated);
-    }
-    out->live = out->allocated - out->freed;
-    out->grown_in_place = hak_load(&hak__huge_counts.grown_in_place, HAK_RELAXED);
-    out->moved = hak_load(&hak__huge_counts.moved, HAK_RELAXED);
-}

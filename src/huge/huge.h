@@ -4,10 +4,6 @@
 
 #include "heap/heap.h"
 
-struct hak_huge_figures {
-    uint64_t live, live_bytes, allocated, freed, grown_in_place, moved;
-};
-
 /* The counters behind the statistics, without the pairs that no lock has seen: the heaps count those. stats/live.c says where
  * they lie. */
 struct hak_huge_counts {
@@ -37,5 +33,3 @@ enum { HAK_HUGE_UNSEALED = 1, HAK_HUGE_WHOLE = 2 }; /* the map's start bound of 
 
 /* Resizes a block without copying, in place or by moving its pages. NULL: unchanged. */
 void *hak__huge_resize(void *p, size_t n);
-
-void hak__huge_figures(struct hak_huge_figures *out);

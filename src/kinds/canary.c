@@ -29,44 +29,50 @@
 enum { REPORTS_A_MINUTE = 30, MINUTE = 60000 };
 enum { SITES = 1024, SITE_PROBES = 16, SITE_FRAMES = 24 };
 
+_Static_assert((int)HAK_MISUSE_INVALID == (int)HAK_MISUSE_OF_POINTER && (int)HAK_MISUSE_WRITTEN == (int)HAK_MISUSE_OF_MEMORY,
+               "the public kinds are these");
+
+/* Changed under the lock of the report. */
 static hak_rare_data _Atomic uint64_t canary_sites[SITES]; /* 0: unused */
-static hak_rare_data _Atomic uint64_t canary_minute; /* minute << 8 | reports in it */
-static _Atomic(hak_misuse_function *) canary_callback;
-static void *_Atomic canary_argument;
+static hak_rare_data uint64_t canary_times[REPORTS_A_MINUTE]; /* of the last reports */
+static hak_rare_data unsigned canary_oldest; /* of these */
+static hak_misuse_function *canary_callback;
+static void *canary_argument;
 uintptr_t hak__canary_break;
 
+/* Under that lock too, unless the callback itself calls this. */
 hak_export void hak_set_misuse_callback(hak_misuse_function *callback, void *argument)
 {
-    hak_store(&canary_callback, NULL, HAK_RELAXED);
-    hak_store(&canary_argument, argument, HAK_RELEASE);
-    hak_store(&canary_callback, callback, HAK_RELEASE); /* pairs with the acquire in canary_deliver */
+    bool locked = hak__report_collect();
+    canary_callback = callback;
+    canary_argument = argument;
+    if (locked)
+        hak__report_release();
 }
 
 /* --- once per site, and not too often --------------------------------------------------------------------------------------- */
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 static uint64_t site_of(const char *line)
 {
     uintptr_t frames[SITE_FRAMES];
-    uint32_t count = hak__unwind(frames, SITE_FRAMES);
+    uint32_t count = hak__frames_here(frames, SITE_FRAMES);
     uint64_t hash = 14695981039346656037ull; /* FNV-1a */
     for (uint32_t i = 0; i < count; i++)
         hash = (hash ^ frames[i]) * 1099511628211ull;
     for (bool number = false; *line != 0; line++) {
-        number = is_digit(*line) || (number && *line >= 'a' && *line <= 'x'); /* hexadecimal ones too */
+        number = (*line >= '0' && *line <= '9') || (number && *line >= 'a' && *line <= 'x'); /* hexadecimal ones too */
         hash = (hash ^ (number ? 0 : (unsigned char)*line)) * (number ? 1 : 1099511628211ull);
     }
     return hash != 0 ? hash : 1;
 }
 
-/* Where the site is, or may be put; NULL: the table is full there. */
-static _Atomic uint64_t *site_find(uint64_t site)
+/* Where to put the site; NULL: it is in the table, or that is full there. */
+static _Atomic uint64_t *site_room(uint64_t site)
 {
-    for (unsigned i = 0; i < SITE_PROBES; i++) {
+    uint64_t found = 0;
+    for (unsigned i = 0; i < SITE_PROBES && found != site; i++) {
         _Atomic uint64_t *at = &canary_sites[(site + i) % SITES];
-        uint64_t found = hak_load(at, HAK_RELAXED);
-        if (found == site || found == 0)
+        if ((found = hak_load(at, HAK_RELAXED)) == 0)
             return at;
     }
     return NULL;
@@ -74,22 +80,12 @@ static _Atomic uint64_t *site_find(uint64_t site)
 
 static bool minute_allows(void)
 {
-    uint64_t minute = hak__os->now_ms() / MINUTE, before = hak_load(&canary_minute, HAK_RELAXED), after;
-    do {
-        after = before >> 8 == minute ? before + 1 : minute << 8 | 1;
-        if ((after & 0xff) > REPORTS_A_MINUTE)
-            return false;
-    } while (!hak_cas_weak(&canary_minute, &before, after, HAK_RELAXED, HAK_RELAXED));
+    uint64_t now = hak__os->now_ms(), *oldest = &canary_times[canary_oldest];
+    if (*oldest != 0 && now - *oldest < MINUTE)
+        return false;
+    *oldest = now;
+    canary_oldest = (canary_oldest + 1) % REPORTS_A_MINUTE;
     return true;
-}
-
-/* Whether the calling thread is to report the site. */
-static bool site_take(uint64_t site)
-{
-    uint64_t unused = 0;
-    _Atomic uint64_t *at = site_find(site);
-    return at != NULL && hak_load(at, HAK_RELAXED) == 0 && minute_allows()
-        && hak_cas_strong(at, &unused, site, HAK_RELAXED, HAK_RELAXED);
 }
 
 /* --- where reports go -------------------------------------------------------------------------------------------------------- */
@@ -109,10 +105,9 @@ static void write_to_file(const char *text, size_t length)
 
 static void canary_deliver(const struct hak_mistake *mistake, const char *text, size_t length)
 {
-    hak_misuse_function *callback = hak_load(&canary_callback, HAK_ACQUIRE);
     int saved = errno;
-    if (callback != NULL)
-        callback(text, (int)mistake->kind, mistake->function, mistake->p, hak_load(&canary_argument, HAK_RELAXED));
+    if (canary_callback != NULL)
+        canary_callback(text, (int)mistake->kind, mistake->function, mistake->p, canary_argument);
     else if (hak__misuse_file[0] != 0)
         write_to_file(text, length);
     else
@@ -137,21 +132,31 @@ static const char *outcome_of(const struct hak_mistake *mistake)
     }
 }
 
-static void canary_survive(const struct hak_mistake *mistake, const char *line)
+static void canary_report(const struct hak_mistake *mistake, const char *line)
 {
     char what[200];
     const char *text;
-    if (!site_take(site_of(line)) || !hak__report_collect())
-        return;
     hak_fetch_add(&hak__misuse_counts.reported, 1, HAK_RELAXED);
     hak__describe((uintptr_t)mistake->p, what, sizeof what);
     hak__warn("%s", line);
     hak__warn("  it is %s", what);
-    hak__frames_say_here("called");
     hak__trace_tell_mistake(mistake);
     hak__warn("  survived (HAKMEM_MISUSE=report): %s", outcome_of(mistake));
     size_t length = hak__report_collected(&text);
     canary_deliver(mistake, text, length);
+}
+
+/* A mistake in the middle of a report, by a signal handler or the callback, waits for its next occurrence. */
+static void canary_survive(const struct hak_mistake *mistake, const char *line)
+{
+    uint64_t site = site_of(line);
+    if (site_room(site) == NULL || !hak__report_collect())
+        return;
+    _Atomic uint64_t *room = site_room(site); /* of threads that come at once, one reports */
+    if (room != NULL && minute_allows()) {
+        hak_store(room, site, HAK_RELAXED);
+        canary_report(mistake, line);
+    }
     hak__report_release();
 }
 

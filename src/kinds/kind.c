@@ -144,10 +144,10 @@ const struct hak_kind hak__kind_none = {
  * because the crashed thread may hold one: a report may show a state between two others, but reads only memory that stays mapped
  * (descriptors, bins and bitmaps are never unmapped) and calls only write(2) and what restores the signal. Called by init.c.
  *
- * The handlers run on the alternative stack where the program has one, and need about 1 KiB. A fault is repeated, not passed on:
- * the handler restores the former disposition and returns, the instruction faults again, and a core dump or the program's own
- * handler sees exactly what it would have seen. A signal that was sent (abort, kill) is sent again to the thread. So each signal
- * is reported once. */
+ * The handlers run on the alternative stack where the program has one, and need 1 KiB, 4 for a black box. A fault is repeated, not
+ * passed on: the handler restores the former disposition and returns, the instruction faults again, and a core dump or the program's
+ * own handler sees exactly what it would have seen. A signal that was sent (abort, kill) is sent again to the thread. So each
+ * signal is reported once. */
 enum { SIGNALS = 3, DESCRIPTION = 200 };
 
 static const struct crash_signal {

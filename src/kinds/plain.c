@@ -62,10 +62,10 @@ hak_inline uint32_t full_class(size_t class_offset)
 /* Asks the kind what the block is, because its span's heap, its word or its content is unusual. */
 static hak_noinline void free_by_kind(void *p, uint32_t word) { hak__kind_of(p, word)->free(p, word, "free"); }
 
-/* Frees a marked block of a share whose bin is full or closed. */
-static hak_noinline void free_share_full(void *p, size_t class_offset, const struct hak_heap *share)
+/* Of the user heap that is the thread's default heap. */
+static hak_noinline void free_share_full(void *p, uint32_t word)
 {
-    if (!hak__uheap_free_full(p, share->tag | (uint32_t)class_offset))
+    if (!hak__uheap_free_full(p, word))
         free_by_kind(p, hak__owner_of(p));
 }
 
@@ -73,7 +73,7 @@ static hak_noinline void free_full_slow(void *p, size_t class_offset, struct hak
 {
     int saved = errno;
     if (hak_unlikely((heap->mode & HAK_MODE_SHARE) != 0)) {
-        free_share_full(p, class_offset, heap);
+        free_share_full(p, heap->tag | (uint32_t)class_offset);
         return;
     }
     uint64_t started = hak__latency_begin();
@@ -183,14 +183,14 @@ hak_inline bool free_post(struct hak_heap *heap, size_t slab, void *p)
     return hak_likely((heap->mode & HAK_MODE_APART) == 0) && hak__outbox_add_at(heap, slab, p);
 }
 
-/* Frees a block of the share; false: it does not look like one in use. */
-hak_inline bool free_to_share(struct hak_heap *share, void *p, struct hak_class_offset offset, const struct hak_slab *slab)
+/* Frees a block of the thread's heap or share; false: it does not look like one in use. */
+hak_inline bool free_to(struct hak_heap *heap, void *p, struct hak_class_offset offset, const struct hak_slab *slab)
 {
     if (hak_unlikely(!hak__begins_block(slab, hak__class_at_offset(offset), p) || hak__looks_freed(p)))
         return false;
     hak__mark_freed(p);
-    if (hak_unlikely(!hak__cache_push(hak__bin_at(share, offset), p)))
-        free_share_full(p, offset.bytes, share);
+    if (hak_unlikely(!hak__cache_push(hak__bin_at(heap, offset), p)))
+        hak__free_full(p, offset.bytes, heap);
     return true;
 }
 
@@ -199,7 +199,7 @@ static bool free_to_any_share(void *p, uint32_t word, const struct hak_heap *hea
 {
     hak_assert(hak__names_span(word), "a word of a span");
     struct hak_heap *share = hak__heap_by_id(hak__owner_id(word));
-    return hak_load(&share->user, HAK_RELAXED) == heap && free_to_share(share, p, hak__owner_offset(word), slab);
+    return hak_load(&share->user, HAK_RELAXED) == heap && free_to(share, p, hak__owner_offset(word), slab);
 }
 
 /* Frees a block as if the thread had no default heap: to its own heap it is perhaps not another's. */
@@ -208,15 +208,10 @@ static hak_noinline void free_at_home(void *p, uint32_t word, const struct hak_s
     struct hak_heap *home = hak__heap_mine();
     struct hak_class_offset offset = { word ^ home->tag };
     hak_assert((home->mode & HAK_MODE_APART) == 0, "the thread has a heap of its own");
-    if (offset.bytes >= HAK_CLASS_OFFSET_LIMIT) {
+    if (offset.bytes >= HAK_CLASS_OFFSET_LIMIT)
         hak__free_foreign(p, offset.bytes, home, slab);
-    } else if (hak_unlikely(!hak__begins_block(slab, hak__class_at_offset(offset), p) || hak__looks_freed(p))) {
+    else if (hak_unlikely(!free_to(home, p, offset, slab)))
         hak__free_verify(p, offset.bytes, home);
-    } else {
-        hak__mark_freed(p);
-        if (hak_unlikely(!hak__cache_push(hak__bin_at(home, offset), p)))
-            hak__free_full(p, offset.bytes, home);
-    }
 }
 
 static bool is_away(const struct hak_heap *heap)
@@ -274,7 +269,7 @@ static hak_noinline void free_share(void *p, size_t owner_diff, struct hak_heap 
 {
     struct hak_heap *share = (struct hak_heap *)((char *)heap + heap->to_share);
     struct hak_class_offset offset = { (uint32_t)owner_diff ^ heap->share_tag };
-    if (hak_unlikely(offset.bytes >= HAK_CLASS_OFFSET_LIMIT || !free_to_share(share, p, offset, slab)))
+    if (hak_unlikely(offset.bytes >= HAK_CLASS_OFFSET_LIMIT || !free_to(share, p, offset, slab)))
         free_other(p, offset.bytes, heap, slab);
 }
 
@@ -322,8 +317,7 @@ void hak__free_outside(void *p)
 
 /* --- suspicious blocks --------------------------------------------------------------------------------------------------------- */
 
-/* The heap's state decides. If the program has revoked access to the pages for good, nothing is
- * left to do. */
+/* The heap's state decides. If the program has revoked access to the pages for good, nothing is left to do. */
 hak_noinline void hak__free_block(void *p, uint32_t word, const char *function)
 {
     hak_assert(hak__names_span(word) && !hak__owner_is_own(word), "a block of a thread's span");

@@ -8,17 +8,22 @@
 
 static bool sampled_has(const void *p) { return hak__sample_has(p); }
 
-static hak_cold void tell_record(const void *about)
+/* The record of the block in use that begins at p, or NULL. */
+static struct hak_record *live_record(const void *p)
 {
-    const struct hak_record *record = about;
-    record->design->tell(record);
+    struct hak_record *record = hak__sample_record_of(p);
+    /* acquire: pairs with the release that made the block live. */
+    bool live = record != NULL && hak_load(&record->state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE && record->block == (uintptr_t)p;
+    return live ? record : NULL;
 }
 
-static hak_cold void sampled_misuse(const struct hak_record *record, const void *p, uint32_t state, const char *function)
+static hak_cold void sampled_misuse(const void *p, const char *function)
 {
+    const struct hak_record *record = hak__sample_record_of(p);
+    uint32_t state = record == NULL ? HAK_SAMPLE_UNUSED : hak_load(&record->state, HAK_ACQUIRE);
     bool start = state != HAK_SAMPLE_UNUSED && record->block == (uintptr_t)p && state != HAK_SAMPLE_HOLE;
-    bool tells = state != HAK_SAMPLE_UNUSED && record->design != NULL && record->design->tell != NULL;
-    struct hak_mistake mistake = { HAK_MISUSE_INVALID, function, p, tells ? tell_record : NULL, record, NULL };
+    bool tells = state != HAK_SAMPLE_UNUSED && record->design != NULL;
+    struct hak_mistake mistake = { HAK_MISUSE_INVALID, function, p, tells ? record->design->tell : NULL, record, NULL };
     if (start && hak_begins(function, "free")) {
         mistake.kind = HAK_MISUSE_DOUBLE_FREE;
         hak__misuse(&mistake, HAK_SAYS_DOUBLE_FREE, function, p, (uint64_t)record->counted);
@@ -30,25 +35,13 @@ static hak_cold void sampled_misuse(const struct hak_record *record, const void 
     }
 }
 
-/* The record of the block in use that begins at p, or NULL. */
-static struct hak_record *live_record(const void *p)
-{
-    struct hak_record *record = hak__sample_record_of(p);
-    /* acquire: pairs with the release that made the block live. */
-    bool live = record != NULL && hak_load(&record->state, HAK_ACQUIRE) == HAK_SAMPLE_LIVE && record->block == (uintptr_t)p;
-    return live ? record : NULL;
-}
-
-/* The record of the block in use that begins at p; reports p and returns NULL if there is none. */
+/* The same; reports p if there is none. */
 static struct hak_record *sampled_at(const void *p, const char *function)
 {
-    struct hak_record *record = hak__sample_record_of(p);
-    /* acquire: pairs with the release that made the block live. */
-    uint32_t state = record == NULL ? HAK_SAMPLE_UNUSED : hak_load(&record->state, HAK_ACQUIRE);
-    if (hak_likely(state == HAK_SAMPLE_LIVE && record->block == (uintptr_t)p))
-        return record;
-    sampled_misuse(record, p, state, function);
-    return NULL;
+    struct hak_record *record = live_record(p);
+    if (hak_unlikely(record == NULL))
+        sampled_misuse(p, function);
+    return record;
 }
 
 static void sampled_free(void *p, uint32_t word, const char *function)
@@ -58,7 +51,7 @@ static void sampled_free(void *p, uint32_t word, const char *function)
     if (hak_unlikely(record == NULL))
         return;
     if (hak_unlikely(!hak__record_claim(record))) {
-        sampled_misuse(record, p, HAK_SAMPLE_FREE, function);
+        sampled_misuse(p, function);
         return;
     }
     hak_assert(record->design != NULL, "a block in use has a design");

@@ -18,18 +18,18 @@ typedef int keys_set(pthread_key_t, const void *);
 HAK_LINK_FIRST(keys_create, keys_linked_create, pthread_key_create);
 HAK_LINK_FIRST(keys_set, keys_linked_set, pthread_setspecific);
 
-/* Relaxed: every thread finds the same functions. */
+/* Every thread finds the same functions. Where the second is known, acquire and release make the first known too. */
 static _Atomic(keys_create *) keys_found_create;
 static _Atomic(keys_set *) keys_found_set;
 
 bool hak__os_keys(void)
 {
-    if (hak_likely(keys_linked_set != NULL || hak_load(&keys_found_set, HAK_RELAXED) != NULL))
+    if (hak_likely(keys_linked_set != NULL || hak_load(&keys_found_set, HAK_ACQUIRE) != NULL))
         return true;
     uintptr_t create = (uintptr_t)hak__loaded_first("pthread_key_create"),
               set = (uintptr_t)hak__loaded_first("pthread_setspecific");
     hak_store(&keys_found_create, (keys_create *)create, HAK_RELAXED);
-    hak_store(&keys_found_set, (keys_set *)set, HAK_RELAXED);
+    hak_store(&keys_found_set, (keys_set *)set, HAK_RELEASE);
     return create != 0 && set != 0;
 }
 

@@ -322,7 +322,16 @@ static uintptr_t map_anywhere(size_t size, int rights, int flags)
     return hak__syscall_code(at) != 0 ? 0 : (uintptr_t)at;
 }
 
-uintptr_t hak__os_reserve(size_t size) { return map_anywhere(size, PROT_NONE, MAP_NORESERVE); }
+uintptr_t hak__os_reserve(size_t size)
+{
+    uintptr_t at = map_anywhere(size, PROT_NONE, MAP_NORESERVE);
+    if (at != 0)
+        hak__syscall(SYS_madvise, at, size, MADV_DONTDUMP);
+    return at;
+}
+
+void hak__os_dump(uintptr_t address, size_t size) { hak__syscall(SYS_madvise, address, size, MADV_DODUMP); }
+
 uintptr_t hak__os_borrow(size_t size) { return map_anywhere(size, PROT_READ | PROT_WRITE, 0); }
 
 void hak__os_return(uintptr_t address, size_t size)

@@ -163,8 +163,10 @@ hak_cold bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, siz
 /* Address ranges that the library reserves before they have memory, for data that must not move and grows to an unknown size. Real
  * in tests too, so not part of the table. Any thread may call these functions, also in signal handlers. */
 
-/* Reserves `size` bytes of inaccessible addresses, which cost no memory; 0 if the system refuses. */
+/* Reserves `size` bytes of inaccessible addresses, which cost no memory; 0 if the system refuses. Core dumps leave them out (gcore
+ * would write zeros), but for whole pages that the second function names. */
 hak_cold uintptr_t hak__os_reserve(size_t size);
+hak_cold void hak__os_dump(uintptr_t address, size_t size);
 
 /* Makes a part of a reserved range memory: new pages are zeroed, existing ones keep their contents. 0 or an errno code. */
 hak_cold int hak__os_commit(uintptr_t address, size_t size);

@@ -62,6 +62,9 @@ hak_noinline void hak__profile_begin(void);
 hak_cold int hak__profile_start(uint64_t interval);
 hak_cold void hak__profile_stop(void);
 
+/* Whether the library's own profile has ever been started. */
+hak_inline bool hak__profile_was_asked(void) { return hak_load(&hak__profile.started, HAK_RELAXED) != 0; }
+
 /* Whether requests have ever been counted, so that blocks may be sampled. */
 hak_inline bool hak__profile_ever(void) { return hak_load(&hak__profile.session, HAK_RELAXED) != 0; }
 

@@ -13,33 +13,9 @@
 #include "os/os.h"
 #include "trace/unwind.h"
 
-enum { SITE_OWN_FRAMES = 12 };
-
 static struct hak_area sites_area, sites_ghosts;
 _Atomic(struct hak_profile_site *) *hak__profile_buckets;
 static _Atomic uint64_t live_weight, peak_weight, peak_epoch, peak_ms;
-static uintptr_t own_start, own_end; /* the library's code, if it is a module of its own */
-
-/* --- stacks ----------------------------------------------------------------------------------------------------------------- */
-
-/* Skips the library's own frames; where it is part of the program, the profile's reader removes them by name. */
-static uint32_t stack_here(uintptr_t *frames)
-{
-    uintptr_t all[HAK_PROFILE_FRAMES + SITE_OWN_FRAMES];
-    uint32_t count = hak__unwind(all, HAK_PROFILE_FRAMES + SITE_OWN_FRAMES), skip = 0;
-    while (skip < count && all[skip] - own_start < own_end - own_start)
-        skip++;
-    count = (uint32_t)hak_min(count - skip, HAK_PROFILE_FRAMES);
-    memcpy(frames, all + skip, count * sizeof *frames);
-    return count;
-}
-
-static void find_own_code(void)
-{
-    struct hak_module own;
-    if (hak__loaded_at((uintptr_t)hak__profile_sites_begin, &own) && own.name[0] != 0)
-        own_start = own.start, own_end = own.end;
-}
 
 /* --- modules ---------------------------------------------------------------------------------------------------------- */
 
@@ -184,7 +160,6 @@ void hak__profile_sites_begin(struct hak_area area, struct hak_area ghosts)
     sites_area = area;
     sites_ghosts = ghosts;
     hak__profile_buckets = (void *)hak__area_take(&sites_area, HAK_PROFILE_BUCKETS * sizeof *hak__profile_buckets);
-    find_own_code();
 }
 
 /* Huge sizes have four groups to each doubling, as classes are. */
@@ -255,7 +230,7 @@ struct hak_profile_site *hak__profile_site_here(size_t n, const struct hak_sampl
 {
     struct site_key key;
     bool asked = hak__profile_is_asked();
-    key.count = asked ? stack_here(key.frames) : 0;
+    key.count = asked ? hak__frames_here(key.frames, HAK_PROFILE_FRAMES) : 0;
     key.labels = asked ? hak__labels_here(samples) : NULL;
     key.group = asked ? group_of(n) : HAK_PROFILE_TRACED_SITE;
     key.interval = hak_load(&hak__profile.interval, HAK_RELAXED);

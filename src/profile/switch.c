@@ -119,11 +119,11 @@ static bool end_counting(uint32_t why)
 
 int hak__profile_start(uint64_t interval)
 {
+    hak_store(&last_dump_ms, hak__os->now_ms(), HAK_RELAXED); /* before another thread finds that it counts */
     int code = begin_counting(HAK_PROFILE_ASKED, interval);
     if (code != 0)
         return code;
     hak_fetch_add(&hak__profile.started, 1, HAK_RELAXED);
-    hak_store(&last_dump_ms, hak__os->now_ms(), HAK_RELAXED);
     hak_store(&last_growth_bytes, hak_counted(&hak__arena_published.mapped), HAK_RELAXED);
     profile_watch_mapped(hak_counted(&hak__arena_published.mapped));
     return 0;
@@ -205,7 +205,7 @@ bool hak__profile_by_signal(void)
 {
     if (hak__option(HAK_OPTION_profile) == HAK_PROFILING_OFF)
         return false;
-    if (hak_load(&hak__profile.started, HAK_RELAXED) != 0)
+    if (hak__profile_was_asked())
         hak__profile_dump(NULL, 'u');
     else
         hak__profile_start(0);
@@ -229,8 +229,7 @@ void hak__profile_begin(void)
 void hak__profile_end(void)
 {
     uint64_t mode = hak__option(HAK_OPTION_profile);
-    if (hak_load(&hak__profile.started, HAK_RELAXED) == 0 || mode == HAK_PROFILING_OFF || mode == HAK_PROFILING_READY
-        || mode == HAK_PROFILING_AUTO)
+    if (!hak__profile_was_asked() || (mode != HAK_PROFILING_ON && mode != HAK_PROFILING_LEAKS))
         return;
     hak__profile_stop();
     if (mode == HAK_PROFILING_LEAKS)

@@ -277,7 +277,7 @@ static int dump_to_file(const char *path)
     if (fd < 0)
         return -fd;
     int code = dump_to(fd, ends_in(path, ".json"));
-    int lock = (int)hak__syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0); /* until the file has its name */
+    int lock = (int)hak__syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* until the file has its name */
     int closed = hak__syscall_code(hak__syscall(SYS_close, fd)); /* may report what was not written */
     if (code == 0)
         code = closed;
@@ -323,7 +323,7 @@ int hak__profile_dump(const char *path, char kind)
     int saved = errno, code;
     if (getauxval(AT_SECURE) != 0)
         return EPERM;
-    if (hak_load(&hak__profile.started, HAK_RELAXED) == 0)
+    if (!hak__profile_was_asked())
         return EINVAL;
     if (!hak__profile_claim(&dump_writing))
         return EBUSY;

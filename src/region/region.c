@@ -232,7 +232,7 @@ hak_export hak_heap_t *hak_heap_attach(void *start, size_t size)
 static void region_detach(hak_heap_t *heap)
 {
     struct hak_region *region = (struct hak_region *)(void *)heap;
-    if (region_is_alive(region))
+    if (region_is_there(region))
         region_row_leave(region);
     else
         hak__uheap_misuse(heap, "hak_heap_detach");
@@ -456,6 +456,7 @@ static const struct hak_kind region_kind = {
 #define AT(type, member) offsetof(struct type, member)
 static const struct hak_regions regions = {
     .kind = &region_kind,
+    .has = region_kind_has,
     .make = hak__region_new,
     .destroy = hak__region_destroy,
     .reset = hak__region_reset,

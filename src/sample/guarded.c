@@ -253,8 +253,6 @@ static bool guarded_map(struct hak_guarded_slot *slot, size_t align, size_t n)
 
 /* --- frees --------------------------------------------------------------------------------------------------------- */
 
-static void tell_slot(const void *about) { hak__guarded_tell(about); }
-
 /* Only the slot has the pages, so it ends as ever when the report is survived. */
 static void check_slack(struct hak_guarded_slot *slot, const char *function)
 {
@@ -269,9 +267,9 @@ static void check_slack(struct hak_guarded_slot *slot, const char *function)
     if (found == NULL)
         return;
     const void *block = (const void *)slot->record.block;
-    hak__misuse(&(struct hak_mistake){ HAK_MISUSE_WRITTEN, function, block, tell_slot, slot, "the block was freed" },
-                "%s(): %s of %p (%u-byte block): %p was written before", function, what, block, (uint64_t)slot->record.counted,
-                found);
+    hak__misuse(
+        &(struct hak_mistake){ HAK_MISUSE_WRITTEN, function, block, hak__guarded_tell, &slot->record, "the block was freed" },
+        "%s(): %s of %p (%u-byte block): %p was written before", function, what, block, (uint64_t)slot->record.counted, found);
 }
 
 static bool guarded_allow(const struct hak_guarded_slot *slot)

@@ -13,10 +13,12 @@
 #include "base/assert.h"
 #include "base/bits.h"
 #include "harden/mode.h"
+#include "os/groups.h"
 #include "os/os.h"
 #include "span/shield.h"
 
-enum { CHUNK = 64 << 10, SLOT_CLASSES = HAK_CLASS_MID_LAST + 1, IN_PLACE = SLOT_CLASSES, SMALLER = 4, RESERVE_TRIES = 3 };
+enum { CHUNK = 64 << 10, SLOT_CLASSES = HAK_CLASS_MID_LAST + 1, IN_PLACE = SLOT_CLASSES };
+enum { SMALLER = 2, RESERVE_TRIES = 8, LEFT_PART = 4, TABLE_LEAST = 1 << 20 };
 enum { AREA_STEP = 256 << 10, DISCARD_FROM = 16 << 10, RESIDENT_LEAST = 512 << 10, RESIDENT_SHARE = 128 };
 
 struct chunk {
@@ -47,6 +49,7 @@ static bool area_reach(struct hak_area *area, size_t end)
     size_t goal = hak_min(hak_align_up(end, AREA_STEP), area->size);
     if (end > area->size || hak__os_commit(area->start + done, goal - done) != 0)
         return false;
+    hak__os_dump(area->start + done, goal - done);
     while (done < goal && !hak_cas_weak(&area->committed, &done, goal, HAK_RELEASE, HAK_RELAXED))
         continue; /* another thread has committed as much, or less: committing twice is harmless */
     return true;
@@ -69,13 +72,24 @@ static void lay_out(struct hak_area *area, size_t size, uintptr_t *at)
     *at += size;
 }
 
+/* How many addresses may be reserved: under RLIMIT_AS a part of what is left for the program. */
+static size_t addresses_left(void)
+{
+    struct hak_os_process own = { .address_limit = HAK_OS_UNLIMITED };
+    if (!hak__os_is_filtered())
+        hak__os_process_look(&own);
+    bool limited = own.address_limit != HAK_OS_UNLIMITED && own.addresses != 0;
+    return limited ? (own.address_limit - hak_min(own.addresses, own.address_limit)) / LEFT_PART : SIZE_MAX;
+}
+
 /* A process limited to fewer addresses gets by with fewer. */
 int hak__store_begin(struct hak_area *sites, struct hak_area *ghosts)
 {
+    size_t most = addresses_left();
     for (unsigned try = 0, less = 0; try < RESERVE_TRIES; try++, less += SMALLER) {
-        size_t slot_bytes = (size_t)64 << 30 >> less, table_bytes = (size_t)1 << 30 >> less;
+        size_t slot_bytes = (size_t)64 << 30 >> less, table_bytes = hak_max((size_t)1 << 30 >> less, TABLE_LEAST);
         size_t chunk_bytes = slot_bytes / CHUNK * sizeof(struct chunk), bytes = slot_bytes + 3 * table_bytes + chunk_bytes + CHUNK;
-        uintptr_t at = hak__os_reserve(bytes);
+        uintptr_t at = bytes <= most ? hak__os_reserve(bytes) : 0;
         if (at == 0)
             continue;
         reserved_start = at, reserved_end = at + bytes;

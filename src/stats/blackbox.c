@@ -128,7 +128,7 @@ static bool box_open(void)
     return true;
 }
 
-/* Whether the mapped file is this process's; a forked child takes leave of its parent's and begins its own. */
+/* Whether the mapped file is this process's; a forked child unmaps its parent's and begins its own. */
 static bool box_is_mine(void)
 {
     if (box_pid == box_self())
@@ -154,9 +154,9 @@ static void fill_near(struct hak_box_slot *slot, const struct hak_nearness *near
     slot->group_used = near->group.used;
     slot->kills = near->group.kills;
     slot->stalled_us = near->group.stalled_us;
-    slot->addresses = near->addresses;
-    slot->resident = near->resident;
-    slot->address_limit = near->address_limit;
+    slot->addresses = near->process.addresses;
+    slot->resident = near->process.resident;
+    slot->address_limit = near->process.address_limit;
     slot->option_limit = near->option_limit;
     slot->mapped = near->mapped;
 }
@@ -233,7 +233,7 @@ static void fill_stacks(struct hak_box_slot *slot)
     struct hak_profile_site *site = NULL, *found[HAK_BOX_STACKS];
     uint32_t bucket = 0;
     slot->stack_count = slot->module_count = 0;
-    slot->interval = hak__profile_ever() ? hak_load(&hak__profile.interval, HAK_RELAXED) : 0;
+    slot->interval = hak__profile_was_asked() ? hak_load(&hak__profile.interval, HAK_RELAXED) : 0;
     while (slot->interval != 0 && hak__profile_site_next(&bucket, &site)) {
         uint64_t freed = hak_load(&site->freed, HAK_ACQUIRE), freed_bytes = hak_load(&site->freed_bytes, HAK_RELAXED);
         uint64_t all = hak_load(&site->allocated, HAK_RELAXED), all_bytes = hak_load(&site->allocated_bytes, HAK_RELAXED);
@@ -311,7 +311,7 @@ static void add_point(const struct hak_nearness *near, uint64_t now_ms)
     if (box_points == HAK_BOX_POINTS)
         thin_points();
     struct hak_box_point *point = &box->points[box_points++];
-    point->resident = near->resident;
+    point->resident = near->process.resident;
     point->used = near->used;
     point->mapped = near->mapped;
     point->unused = hak_counted(&hak__arena_published.dirty);

@@ -59,7 +59,6 @@ struct hak_box_slot {
         permille; /* of the nearest limit; used / limit, or what it will be once what is mapped is touched */
     uint64_t group_max, group_high, group_used, kills, stalled_us; /* os/groups.h */
     uint64_t addresses, resident, address_limit, option_limit, mapped;
-    uint64_t wait_ms; /* since the previous stall was counted */
     struct hak_stats stats; /* with the ledger, if the system tells */
     uint64_t heap_count, stack_count, module_count, interval; /* of user heaps, all that exist; 0: no profile ever counted */
     struct hak_box_heap heaps[HAK_BOX_HEAPS]; /* those with the most bytes */
@@ -70,7 +69,7 @@ struct hak_box_slot {
 
 struct hak_box {
     uint64_t magic, size, slot_size, stats_size; /* the sizes of what follows: a file of another version differs in one */
-    uint64_t pid, parent, started_s, ended; /* `ended`: the process exits in order */
+    uint64_t pid, parent, started_s, ended; /* `ended`: a normal exit has begun */
     char command[32], version[24];
     struct hak_box_point points[HAK_BOX_POINTS];
     struct hak_box_slot slots[HAK_BOX_SLOTS];

@@ -56,7 +56,7 @@ void hak__output_signal_init(void);
 
 /* --- the black box (blackbox.c) --------------------------------------------------------------------------------------------- */
 
-/* Opens it if HAKMEM_BLACKBOX asks for it; whether there is one. Its file is removed at an exit in order. */
+/* Opens it if HAKMEM_BLACKBOX asks for it; whether there is one. A normal exit removes its file. */
 struct hak_nearness;
 hak_at_start bool hak__blackbox_begin(void);
 hak_cold void hak__blackbox_end(void);

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "arena/window.h"
+#include "base/assert.h"
+#include "base/bits.h"
 #include "base/syscall.h"
 #include "diag/report.h"
 #include "os/loaded.h"
@@ -94,8 +96,9 @@ void hak__trace_tell(const void *p)
 
 void hak__trace_tell_mistake(const struct hak_mistake *mistake)
 {
+    hak__frames_say_here("called");
     if (mistake->tell != NULL)
-        mistake->tell(mistake->about);
+        mistake->tell(mistake->sample);
     else
         hak__trace_tell(mistake->p);
 }
@@ -108,15 +111,9 @@ bool hak__trace_asked(const void *p, size_t *n)
     return known;
 }
 
-static void tell_misuse(const struct hak_mistake *mistake)
-{
-    hak__frames_say_here("called");
-    hak__trace_tell_mistake(mistake);
-}
-
 void hak__trace_begin(bool hardened)
 {
-    hak__misuse_more = tell_misuse;
+    hak__misuse_more = hak__trace_tell_mistake;
     if (!hardened || hak__trace_tables.stacks != NULL)
         return;
     struct hak_trace_block *blocks = hak__meta_alloc(sizeof *blocks << TRACE_BLOCKS_SHIFT);
@@ -131,7 +128,7 @@ void hak__trace_begin(bool hardened)
 
 /* Finds modules as the unwinder does (unwind.h), without a lock. */
 
-enum { NAME = 256, FRAMES_OWN = 12 };
+enum { NAME = 256, FRAMES_OWN = 16, FRAMES_MOST = 64 };
 
 static void say_frame(unsigned number, uintptr_t address)
 {
@@ -148,7 +145,7 @@ static void say_frame(unsigned number, uintptr_t address)
         hak__warn("    #%u %p %s+%p", (uint64_t)number, (void *)address, module.name, (void *)(address - module.base));
 }
 
-/* Skips the library's own frames at the top; linked into the program they cannot be recognised. */
+/* The library's own frames at the top; linked into the program they cannot be recognised. */
 static uint32_t own_frames(const uintptr_t *frames, uint32_t count)
 {
     struct hak_module own;
@@ -158,6 +155,16 @@ static uint32_t own_frames(const uintptr_t *frames, uint32_t count)
     while (skip < count && frames[skip] - own.start < own.end - own.start)
         skip++;
     return skip == count ? 0 : skip;
+}
+
+uint32_t hak__frames_here(uintptr_t *frames, uint32_t most)
+{
+    uintptr_t all[FRAMES_MOST + FRAMES_OWN];
+    hak_assert(most <= FRAMES_MOST, "the frames and the library's own fit");
+    uint32_t count = hak__unwind(all, most + FRAMES_OWN), skip = own_frames(all, count);
+    count = (uint32_t)hak_min(count - skip, most);
+    memcpy(frames, all + skip, count * sizeof *frames);
+    return count;
 }
 
 void hak__frames_say(const char *what, uint32_t thread, const uintptr_t *frames, uint32_t count)
@@ -178,8 +185,8 @@ static uint32_t this_thread(void) { return (uint32_t)hak__syscall(SYS_gettid); }
 
 void hak__frames_say_here(const char *what)
 {
-    uintptr_t frames[HAK_FRAMES_SAID + FRAMES_OWN];
-    hak__frames_say(what, this_thread(), frames, hak__unwind(frames, HAK_FRAMES_SAID + FRAMES_OWN));
+    uintptr_t frames[HAK_FRAMES_SAID];
+    hak__frames_say(what, this_thread(), frames, hak__frames_here(frames, HAK_FRAMES_SAID));
 }
 
 void hak__frames_say_signal(const char *what, const void *context)

@@ -147,7 +147,8 @@ hak_inline void hak__trace_resized(const void *p, size_t n)
 /* Prints which calls allocated and freed the block that begins at p, as far as known. */
 hak_cold void hak__trace_tell(const void *p);
 struct hak_mistake;
-hak_cold void hak__trace_tell_mistake(const struct hak_mistake *mistake); /* the same, or what the mistake itself can tell */
+hak_cold void hak__trace_tell_mistake(
+    const struct hak_mistake *mistake); /* where it was made; then the same, or what it can tell */
 
 /* The bytes asked for, of a block in use; false: unknown. */
 hak_cold bool hak__trace_asked(const void *p, size_t *n);

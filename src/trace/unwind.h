@@ -56,7 +56,10 @@ hak_cold uint32_t hak__unwind_here(const struct hak_here *here, uintptr_t *frame
 /* Stores up to `most` return addresses of the calling thread, starting with this function's caller; returns their number. */
 hak_cold uint32_t hak__unwind(uintptr_t *frames, uint32_t most);
 
-/* The same from where a signal interrupted the thread, starting there; `context` is the handler's third argument. */
+/* The same without the library's own frames at the top, unless it is a part of the program (trace.c). At most 64. */
+hak_cold uint32_t hak__frames_here(uintptr_t *frames, uint32_t most);
+
+/* As hak__unwind, from where a signal interrupted the thread, starting there; `context` is the handler's third argument. */
 hak_cold uint32_t hak__unwind_signal(uintptr_t *frames, uint32_t most, const void *context);
 
 /* --- stacks in reports (trace.c) -------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ static bool near_called; /* the callback was called, and memory has not become l
 
 static void near_consider(struct hak_nearness *out, enum hak_near_limit kind, uint64_t used, uint64_t limit)
 {
-    uint64_t part = limit == 0 || limit == HAK_GROUP_UNLIMITED ? 0 : used / hak_max(limit / HAK_NEAR_WHOLE, 1);
+    uint64_t part = used / hak_max(limit / HAK_NEAR_WHOLE, 1);
     if (limit == 0 || limit == HAK_GROUP_UNLIMITED || (out->kind != HAK_NEAR_NONE && part <= out->permille))
         return;
     out->kind = kind;
@@ -40,22 +40,18 @@ static void near_consider(struct hak_nearness *out, enum hak_near_limit kind, ui
 
 void hak__near_look(struct hak_nearness *out)
 {
-    struct hak_os_process own;
     *out = (struct hak_nearness){ .group = { .max = HAK_GROUP_UNLIMITED, .high = HAK_GROUP_UNLIMITED },
                                   .limit = HAK_GROUP_UNLIMITED,
                                   .mapped = hak_counted(&hak__arena_published.mapped),
                                   .option_limit = hak__option(HAK_OPTION_limit) };
     hak__os_group_look(&out->group, near_seen != NULL);
-    hak__os_process_look(&own);
-    out->addresses = own.addresses;
-    out->resident = own.resident;
-    out->address_limit = own.address_limit;
+    hak__os_process_look(&out->process);
     near_consider(out, HAK_NEAR_GROUP_MAX, out->group.used, out->group.max);
     near_consider(out, HAK_NEAR_GROUP_HIGH, out->group.used, out->group.high);
-    near_consider(out, HAK_NEAR_ADDRESSES, out->addresses, out->address_limit);
+    near_consider(out, HAK_NEAR_ADDRESSES, out->process.addresses, out->process.address_limit);
     near_consider(out, HAK_NEAR_OPTION, out->mapped, out->option_limit);
     if (out->kind == HAK_NEAR_NONE)
-        out->used = out->resident;
+        out->used = out->process.resident;
 }
 
 /* --- acting ------------------------------------------------------------------------------------------------------------- */
@@ -69,7 +65,7 @@ static void near_follow(const struct hak_nearness *now)
 {
     uint64_t group = hak_min(now->group.max, now->group.high);
     size_t room = hak__limit_part(group, now->group.used - hak_min(now->group.used, now->mapped));
-    hak__limit_follow(hak_min(group, now->address_limit), room, near_gives(now));
+    hak__limit_follow(hak_min(group, now->process.address_limit), room, near_gives(now));
 }
 
 static size_t near_give(struct hak_heap *heap, uint64_t now_ms)
@@ -111,7 +107,7 @@ static void near_act(struct hak_heap *heap, uint64_t now_ms)
     if (near_gives(&now))
         near_relieve(heap, &now, now_ms);
     near_called &= now.permille >= CALLED_AGAIN;
-    if (now.permille >= HAK_NEAR_PROFILE && hak__option(HAK_OPTION_profile) == HAK_PROFILING_AUTO && !hak__profile_ever())
+    if (now.permille >= HAK_NEAR_PROFILE && hak__option(HAK_OPTION_profile) == HAK_PROFILING_AUTO && !hak__profile_was_asked())
         hak__profile_start(0);
     if (now.kind == HAK_NEAR_NONE && !near_is_asked()) { /* nor is there one that could change */
         hak_store(&hak__near_next_ms, UINT64_MAX, HAK_RELAXED);
@@ -144,8 +140,8 @@ static void near_watch(size_t mapped)
 /* Without the black box the first look comes when the process has run for a while or mapped much: most processes never take it. */
 void hak__near_begin(void (*seen)(const struct hak_nearness *now, uint64_t now_ms))
 {
-    bool asked = seen != NULL || near_is_asked();
     near_seen = seen;
+    bool asked = near_is_asked();
     if (!asked && !hak__limit_is_grouped())
         return;
     hak_store(&hak__near_next_ms, asked ? 0 : hak__os->now_ms() + LOOK_MS, HAK_RELAXED);

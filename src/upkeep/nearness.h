@@ -15,7 +15,8 @@ enum { HAK_NEAR_WHOLE = 1000, HAK_NEAR_GIVE = 850, HAK_NEAR_CALL = 900, HAK_NEAR
 
 struct hak_nearness {
     struct hak_os_group group;
-    uint64_t addresses, resident, address_limit, option_limit, mapped;
+    struct hak_os_process process;
+    uint64_t option_limit, mapped;
     uint64_t limit, used; /* the nearest; HAK_GROUP_UNLIMITED: none */
     uint32_t kind, permille; /* enum hak_near_limit; used / limit */
     uint64_t coming; /* bytes mapped since the last look: they may be touched at any moment */

@@ -63,8 +63,7 @@ struct hak_uheap *hak__uheap_set_inherited(struct hak_uheap *own, const char *fu
     return former;
 }
 
-/* In a forked child whose only thread has lost its heap, the default of that heap stands in for what new threads begin with, until
- * the thread has another heap. */
+/* Until the thread has another heap, the default of the lost one stands in for what new threads begin with. */
 static struct hak_uheap *set_aside;
 static bool carries;
 

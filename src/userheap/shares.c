@@ -118,8 +118,8 @@ static struct hak_heap *share_new(void)
 
 /* --- the thread's table --------------------------------------------------------------------------------------------------
  *
- * Only the thread uses it, or who takes back its heap when it has ended. Each change is one store, so a child forked in a signal
- * handler finds it whole. */
+ * Used only by the thread, or by whoever parks its heap when it has ended. A child forked in the middle of a change finds it valid,
+ * at worst without some of the shares. */
 
 static size_t table_buckets(const struct hak_share_table *table)
 {

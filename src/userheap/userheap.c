@@ -1,12 +1,15 @@
 /* The life of user heaps: made, validated, emptied, merged, destroyed; and their huge blocks. */
 #include "userheap/userheap.h"
 
+#include <errno.h>
 #include <string.h>
 
+#include "arena/window.h"
 #include "base/assert.h"
 #include "cache/cache.h"
 #include "diag/report.h"
 #include "huge/huge.h"
+#include "os/os.h"
 
 _Atomic bool hak__uheap_any;
 _Atomic(const struct hak_regions *) hak__regions;
@@ -102,9 +105,17 @@ bool hak__uheap_ask(hak_heap_pressure *callback, struct hak_uheap *heap, size_t 
 
 /* --- misuse -------------------------------------------------------------------------------------------------------------- */
 
+/* Heaps that this library has made lie in metadata, and most regions are known; of other addresses the system is asked. */
+uint64_t hak__uheap_magic(const struct hak_uheap *own)
+{
+    const struct hak_regions *regions = hak_load(&hak__regions, HAK_ACQUIRE);
+    bool aligned = (uintptr_t)own % sizeof(uint64_t) == 0, known = hak__meta_has(own) || (regions != NULL && regions->has(own));
+    return aligned && (known || hak__os_readable((uintptr_t)own) != EFAULT) ? hak_load(&own->magic, HAK_ACQUIRE) : 0;
+}
+
 void hak__uheap_misuse(const struct hak_uheap *own, const char *function)
 {
-    uint64_t magic = hak_load(&own->magic, HAK_RELAXED);
+    uint64_t magic = hak__uheap_magic(own);
     hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_INVALID, .function = function, .p = own },
                 magic == HAK_OWN_GONE        ? "%s(): heap %p has been destroyed"
                 : magic == HAK_OWN_IN_REGION ? "%s(): heap %p is one in a region"
@@ -115,7 +126,7 @@ void hak__uheap_misuse(const struct hak_uheap *own, const char *function)
 
 bool hak__uheap_expect(const struct hak_uheap *own, const char *function)
 {
-    bool alive = hak__uheap_is_alive(own);
+    bool alive = hak__uheap_magic(own) == HAK_OWN_ALIVE;
     if (hak_unlikely(!alive))
         hak__uheap_misuse(own, function);
     return alive;

@@ -65,6 +65,9 @@ struct hak_cleanup {
 /* A heap without blocks or shares; NULL: the system refuses. The library has started. */
 struct hak_uheap *hak__uheap_new(const struct hak_heap_options *options);
 
+/* The first word behind a handle, which may be any address; 0: nothing can be read there. */
+uint64_t hak__uheap_magic(const struct hak_uheap *own);
+
 /* Reports the handle and returns false unless it is a live heap's. Functions below that are given a dead one do nothing further. */
 bool hak__uheap_expect(const struct hak_uheap *own, const char *function);
 hak_for_region hak_cold void hak__uheap_misuse(const struct hak_uheap *own, const char *function);
@@ -105,11 +108,12 @@ void hak__standards_fork_child(struct hak_heap *mine);
 
 /* --- shares (shares.c) ----------------------------------------------------------------------------------------------- */
 
-/* The thread's share of the heap, which it has used already; NULL: it has none. */
 hak_inline size_t hak__share_bucket(const struct hak_share_table *table, const struct hak_uheap *own)
 {
     return (uint64_t)(uintptr_t)own * 0x9e3779b97f4a7c15u >> table->shift;
 }
+
+/* The thread's share of the heap, which it has used already; NULL: it has none. */
 hak_inline struct hak_heap *hak__share_find(const struct hak_heap *mine, const struct hak_uheap *own)
 {
     const struct hak_share_table *table = &mine->share.table;
@@ -183,8 +187,9 @@ void hak__uheap_drop_standard(struct hak_heap *ending);
 extern _Atomic(struct hak_uheap *) hak__uheap_inherited;
 struct hak_uheap *hak__uheap_set_inherited(struct hak_uheap *own, const char *function);
 void hak__uheap_inherit(struct hak_heap *mine);
-void hak__uheap_carry(
-    const struct hak_heap *lost); /* of the calling thread, the only one of a forked child, before standards are counted */
+
+/* In a forked child, before standards are counted: its only thread has lost this heap, and begins its next one with the same default. */
+void hak__uheap_carry(const struct hak_heap *lost);
 
 /* --- figures (figures.c) ----------------------------------------------------------------------------------------------- */
 
@@ -201,6 +206,7 @@ struct hak_kind;
 struct hak_region_row;
 struct hak_regions {
     const struct hak_kind *kind; /* of their blocks */
+    bool (*has)(const void *p); /* whether the address lies in the region of such a heap, as far as they are known */
     struct hak_region *(*make)(const struct hak_heap_options *options); /* NULL, here and in the two below: errno says why */
     void *(*alloc)(struct hak_region *region, size_t align, size_t n, const char *function);
     void *(*realloc)(struct hak_region *region, void *p, size_t n, const char *function);
@@ -219,10 +225,10 @@ struct hak_regions {
 };
 extern _Atomic(const struct hak_regions *) hak__regions;
 
-/* The functions for this heap; NULL: it lies in no region, or is none. */
+/* The functions for this heap, which may be any address; NULL: it lies in no region, or is none. */
 hak_inline const struct hak_regions *hak__regions_of(const struct hak_uheap *heap)
 {
-    bool inside = heap != NULL && hak_load(&heap->magic, HAK_ACQUIRE) == HAK_OWN_IN_REGION;
+    bool inside = heap != NULL && hak__uheap_magic(heap) == HAK_OWN_IN_REGION;
     return hak_unlikely(inside) ? hak_load(&hak__regions, HAK_ACQUIRE) : NULL;
 }
 hak_inline struct hak_region *hak__region_handle(struct hak_uheap *heap) { return (struct hak_region *)(void *)heap; }

@@ -112,8 +112,7 @@ static void step(struct fuzz_input *in)
 
 static void expect_figures(void)
 {
-    struct hak_huge_figures figures;
-    hak__huge_figures(&figures);
+    struct huge_figures figures = huge_figures();
     expect_eq(figures.live, live);
     expect_eq(figures.allocated - figures.freed, live);
     expect(figures.allocated >= allocated && figures.freed >= freed);

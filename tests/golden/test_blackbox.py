@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The black box: after SIGKILL by the kernel in a memory control group, and by this test, hakmem postmortem says what held the
-memory and why; every process has a file of its own, and an exit in order removes it; what cannot be written costs one line."""
+memory and why; every process has a file of its own, and a normal exit removes it; what cannot be written costs one line."""
 # test: timeout=120
 import contextlib
 import os
@@ -101,7 +101,11 @@ class BlackBox(unittest.TestCase):
         self.assertIn("killed, most likely for want of memory", page)
 
     def test_levels_without_a_group(self):
-        """HAKMEM_LIMIT is a limit too; the program meets it with ENOMEM, exits by itself, and the box goes."""
+        """HAKMEM_LIMIT is a limit too; a program that meets it with ENOMEM exits by itself, and the box goes."""
+        page = self.held("hold", 56, HAKMEM_LIMIT="64M")
+        self.assertIn("HAKMEM_LIMIT", page)
+        self.assertGreaterEqual(int(re.search(r"used \((\d+) %\)", page).group(1)), 80, page)
+        self.files()[0].unlink()
         process = self.start("hold", 200, HAKMEM_LIMIT="64M")
         process.wait(timeout=60)
         self.assertEqual(process.returncode, 3)

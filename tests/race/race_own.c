@@ -51,6 +51,7 @@ void *hak__meta_alloc(size_t bytes)
     EXPLORE_EXPECT(bytes <= sizeof own_memory[0] && used < 8, "more handles than heaps");
     return own_memory[used++];
 }
+bool hak__meta_has(const void *p) { return (uintptr_t)p - (uintptr_t)own_memory < sizeof own_memory; }
 
 OUTSIDE static void note_report(void)
 {

@@ -95,8 +95,8 @@ void stress_fill(struct stress_block block)
 void stress_check(struct stress_block block, const unsigned char *where, size_t length)
 {
     for (size_t i = 0; i < length && i < block.size; i = next_offset(block.size, i))
-        STRESS_EXPECT(where[i] == byte_of(block, i), "block %p of %zu bytes, at %p now, is damaged at offset %zu",
-                      (void *)block.p, block.size, (const void *)where, i);
+        STRESS_EXPECT(where[i] == byte_of(block, i), "block %p of %zu bytes, at %p now, is damaged at offset %zu", (void *)block.p,
+                      block.size, (const void *)where, i);
 }
 
 static void expect_zero(const unsigned char *p, size_t size)
@@ -185,10 +185,7 @@ size_t stress_rss_peak(void)
     return (size_t)kib * 1024;
 }
 
-static bool heap_exists(uint32_t id)
-{
-    return hak_load(&hak__heap_by_id(id)->state, HAK_ACQUIRE) != HAK_HEAP_NEW;
-}
+static bool heap_exists(uint32_t id) { return hak_load(&hak__heap_by_id(id)->state, HAK_ACQUIRE) != HAK_HEAP_NEW; }
 
 void stress_expect_valid(void)
 {
@@ -213,7 +210,6 @@ static void collect_alone(struct hak_heap *heap)
 void stress_expect_empty(void)
 {
     static struct hak_stats totals;
-    struct hak_huge_figures huge;
     hak_collect();
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
         if (heap_exists(id))
@@ -223,9 +219,8 @@ void stress_expect_empty(void)
     for (uint32_t c = 0; c < HAK_CLASSES; c++)
         STRESS_EXPECT(totals.classes[c].live == 0, "%llu blocks of %u bytes are still live",
                       (unsigned long long)totals.classes[c].live, (unsigned)hak__classes[c].size);
-    hak__huge_figures(&huge);
-    STRESS_EXPECT(huge.live == 0 && huge.live_bytes == 0, "%llu huge blocks, %llu bytes",
-                  (unsigned long long)huge.live, (unsigned long long)huge.live_bytes);
+    STRESS_EXPECT(totals.huge_live == 0 && totals.bytes_huge == 0, "%llu huge blocks, %llu bytes",
+                  (unsigned long long)totals.huge_live, (unsigned long long)totals.bytes_huge);
 }
 
 pthread_t stress_thread(void *(*body)(void *), void *argument)

@@ -1,5 +1,5 @@
 /* stats/blackbox.h: slots take turns and are whole, levels are crossed once each and again only after memory has fallen, the
- * history never overflows and stays in order, and an exit in order leaves no file. */
+ * history never overflows and stays in order, and a normal exit leaves no file. */
 #include "stats/blackbox.h"
 
 #include <fcntl.h>
@@ -47,7 +47,9 @@ static const struct hak_box_slot *last(void)
 /* Returns whether it left a slot. */
 static bool seen(uint64_t used)
 {
-    struct hak_nearness near = { .limit = 100 * MIB, .used = used * MIB, .kind = HAK_NEAR_GROUP_MAX, .resident = used * MIB };
+    struct hak_nearness near = {
+        .limit = 100 * MIB, .used = used * MIB, .kind = HAK_NEAR_GROUP_MAX, .process.resident = used * MIB
+    };
     uint64_t before = last()->sequence;
     near.permille = (uint32_t)(used * 10);
     hak__blackbox_seen(&near, now_ms += 1000);

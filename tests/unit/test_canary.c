@@ -67,7 +67,8 @@ FRESH_TEST(once_per_place)
     expect_eq(errno, EDOM);
     expect_eq(reports, 1);
     expect_eq(last_kind, HAK_MISUSE_OF_POINTER);
-    expect(strstr(last, "hakmem: free(): invalid pointer 0x") == last && strstr(last, "hakmem:   it is inside a live block of ") != NULL);
+    expect(strstr(last, "hakmem: free(): invalid pointer 0x") == last
+           && strstr(last, "hakmem:   it is inside a live block of ") != NULL);
     expect_eq(counted(HAK_MISUSE_INVALID), 5);
     hak_free(p);
     hak_free(p);
@@ -77,7 +78,7 @@ FRESH_TEST(once_per_place)
     expect(hak_realloc(p, 5) == NULL && errno == EINVAL && hak_usable_size(p) == 0);
     expect_eq(counted(HAK_MISUSE_INVALID), 7);
     p = hak_malloc(100);
-    hak_free_sized(p, 7000);   /* is freed */
+    hak_free_sized(p, 7000); /* is freed */
     expect_eq(last_kind, HAK_MISUSE_OF_SIZE);
     hak_free(p);
     expect_eq(counted(HAK_MISUSE_DOUBLE_FREE), 2);
@@ -93,10 +94,26 @@ FRESH_TEST(thirty_a_minute)
         mistake(i);
     expect_eq(reports, A_MINUTE);
     clock_ms += MINUTE_MS;
-    for (unsigned i = 0; i < 2 * A_MINUTE; i++)   /* what was not reported is now */
+    for (unsigned i = 0; i < 2 * A_MINUTE; i++) /* what was not reported is now */
         mistake(i);
     expect_eq(reports, 2 * A_MINUTE);
     expect_eq(counted(HAK_MISUSE_INVALID), 4 * A_MINUTE);
+}
+
+/* Of any minute, not of those of the clock. */
+FRESH_TEST(thirty_in_any_minute)
+{
+    (void)argument;
+    clock_ms = 10 * MINUTE_MS - 1000;
+    begin();
+    for (unsigned i = 0; i < A_MINUTE; i++)
+        mistake(i);
+    clock_ms += 2000;
+    mistake(A_MINUTE);
+    expect_eq(reports, A_MINUTE);
+    clock_ms += MINUTE_MS - 2000;
+    mistake(A_MINUTE);
+    expect_eq(reports, A_MINUTE + 1);
 }
 
 /* Beyond what the table holds nothing is reported, and nothing lost of what matters. */
@@ -125,6 +142,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(once_per_place),
         cmocka_unit_test(thirty_a_minute),
+        cmocka_unit_test(thirty_in_any_minute),
         cmocka_unit_test(more_places_than_fit),
         cmocka_unit_test(mistakes_of_the_callback),
     };

@@ -31,13 +31,6 @@ static char *alloc(size_t n)
     return p;
 }
 
-static struct hak_huge_figures figures(void)
-{
-    struct hak_huge_figures out;
-    hak__huge_figures(&out);
-    return out;
-}
-
 static size_t supers_taken(void)
 {
     struct arena_figures out;
@@ -55,7 +48,7 @@ FRESH_TEST(only_the_pages_of_the_block)
     start();
     size_t before = fake.mapped;
     char *p = alloc(5 * mib + 1);
-    expect_op(fake.mapped - before, <, 5 * mib + 512 * 1024);   /* with metadata */
+    expect_op(fake.mapped - before, <, 5 * mib + 512 * 1024); /* with metadata */
     memset(p, 1, 5 * mib + 1);
     expect(!is_mapped(p + hak__huge_usable(p)));
     hak__huge_free(p, "free");
@@ -154,7 +147,7 @@ FRESH_TEST(grows_in_place)
         expect(memory_holds(p, 2 * mib, 2 * mib, 1));
     }
     expect_eq(fake.moves, 0);
-    expect_op(figures().grown_in_place, >, 5);
+    expect_op(huge_figures().grown_in_place, >, 5);
     hak__huge_free(p, "free");
     expect_eq(supers_taken(), 0);
 }
@@ -171,15 +164,15 @@ FRESH_TEST(shrinks_in_place)
         expect_eq(hak__huge_usable(p), n * mib);
         expect(memory_holds(p, n * mib, 20 * mib, 2));
         expect_op(fake.mapped, <=, before);
-        expect(n * mib % HAK_SUPER_SIZE == 0 || !is_mapped(p + n * mib));   /* the rest of its last SuperSlab goes */
+        expect(n * mib % HAK_SUPER_SIZE == 0 || !is_mapped(p + n * mib)); /* the rest of its last SuperSlab goes */
     }
-    expect_eq(supers_taken(), 5);   /* each has one more for its guard */
+    expect_eq(supers_taken(), 5); /* each has one more for its guard */
     char *between = alloc(2 * mib);
-    expect(between > p && between < next);   /* what was let go serves others */
+    expect(between > p && between < next); /* what was let go serves others */
     expect_ptr(hak__huge_resize(p, 2 * mib), p);
     expect_ptr(hak__huge_resize(p, 1), p);
     expect_eq(hak__huge_usable(p), hak__page_size());
-    expect_eq(figures().live_bytes, hak__page_size() + 4 * mib);
+    expect_eq(huge_figures().live_bytes, hak__page_size() + 4 * mib);
 }
 
 /* A block begins where the freed one began, and grows over its pages. */
@@ -191,7 +184,7 @@ FRESH_TEST(grows_over_what_was_freed)
     memset(p, 1, 60 * mib);
     hak__huge_free(p, "free");
     expect(alloc(3 * mib / 2) == p);
-    for (size_t n = 2 * mib; n < 53 * mib; n += n / 2)   /* it gets an eighth more */
+    for (size_t n = 2 * mib; n < 53 * mib; n += n / 2) /* it gets an eighth more */
         expect(hak__huge_resize(p, n) == p);
     for (size_t at = 0; at < hak__huge_usable(p); at += HAK_SUPER_SIZE)
         expect_eq(p[at], 1);
@@ -224,7 +217,7 @@ FRESH_TEST(moves_its_pages)
     char *q = hak__huge_resize(p, 9 * mib);
     expect(q != NULL && q != p);
     expect_eq(fake.moves, 1);
-    expect_eq(figures().moved, 1);
+    expect_eq(huge_figures().moved, 1);
     expect(memory_holds(q, 5 * mib, 5 * mib, 3));
     memset(q + 5 * mib, 1, hak__huge_usable(q) - 5 * mib);
     expect(memory_holds(wall, 2 * mib, 2 * mib, 4));
@@ -237,7 +230,7 @@ FRESH_TEST(moves_its_pages)
     hak__huge_free(wall, "free");
     hak__huge_free(again, "free");
     expect_eq(supers_taken(), 0);
-    expect_eq(figures().live_bytes, 0);
+    expect_eq(huge_figures().live_bytes, 0);
 }
 
 /* The block's last SuperSlab was mapped to its end by an earlier block. */
@@ -269,7 +262,7 @@ FRESH_TEST(refusals_change_nothing)
     start();
     char *p = alloc(5 * mib), *wall = alloc(2 * mib);
     memory_fill(p, 5 * mib, 6);
-    struct hak_huge_figures before = figures(), after;
+    struct huge_figures before = huge_figures(), after;
     fake.limit = fake.mapped;
     expect(hak__huge_alloc(3 * mib, HAK_SUPER_SIZE, &zero) == NULL);
     expect(hak__huge_resize(p, 50 * mib) == NULL);
@@ -281,10 +274,10 @@ FRESH_TEST(refusals_change_nothing)
     expect_eq(hak__huge_usable(p), 5 * mib);
     expect(memory_holds(p, 5 * mib, 5 * mib, 6));
     expect_eq(supers_taken(), 5);
-    after = figures();
+    after = huge_figures();
     expect_eq(memcmp(&before, &after, sizeof before), 0);
     fake.refuse_unmap = true;
-    expect_ptr(hak__huge_resize(p, mib), p);   /* it shrinks, if only in name */
+    expect_ptr(hak__huge_resize(p, mib), p); /* it shrinks, if only in name */
     expect(memory_holds(p, mib, 5 * mib, 6));
     hak__huge_free(p, "free");
     hak__huge_free(wall, "free");
@@ -387,8 +380,8 @@ FRESH_TEST(random_operations)
         if (slots[i].block != NULL)
             expect_slot(i, slots[i].block, slots[i].n);
     }
-    expect_eq(figures().live, live);
-    expect_eq(figures().allocated - figures().freed, live);
+    expect_eq(huge_figures().live, live);
+    expect_eq(huge_figures().allocated - huge_figures().freed, live);
 }
 
 /* --- guards ------------------------------------------------------------------------------------------------------------ */
@@ -416,13 +409,13 @@ FRESH_TEST(ends_at_a_guard)
     char *blocks[6];
     (void)argument;
     start();
-    expect_eq(hak__option_set("purge_delay", "0"), 0);   /* no tail stays in its place */
+    expect_eq(hak__option_set("purge_delay", "0"), 0); /* no tail stays in its place */
     for (unsigned round = 0; round < 3; round++) {
         for (unsigned i = 0; i < 6; i++)
             expect_guarded(blocks[i] = alloc(sizes[i]));
         for (unsigned i = 0; i < 6; i++) {
             char *q = hak__huge_resize(blocks[i], sizes[(i + round + 1) % 6] * (round + 1));
-            blocks[i] = q != NULL ? q : blocks[i];   /* pages of several mappings cannot be moved */
+            blocks[i] = q != NULL ? q : blocks[i]; /* pages of several mappings cannot be moved */
             memset(blocks[i], 1, hak__huge_usable(blocks[i]));
             expect_guarded(blocks[i]);
         }
@@ -448,7 +441,7 @@ FRESH_TEST(guards_cost_no_calls)
     for (unsigned i = 0; i < 10; i++) {
         p = alloc(4 * mib);
         q = alloc(3000000);
-        expect_eq(supers_taken(), 5);   /* the addresses of a guard are a SuperSlab's, behind whole ones */
+        expect_eq(supers_taken(), 5); /* the addresses of a guard are a SuperSlab's, behind whole ones */
         hak__huge_free(q, "free");
         hak__huge_free(p, "free");
     }
@@ -464,7 +457,7 @@ FRESH_TEST(mappings_end_with_their_blocks)
     start();
     char *p = alloc(40 * mib);
     hak__huge_free(p, "free");
-    expect_eq(hak__option_set("purge_delay", "0"), 0);   /* no tail stays */
+    expect_eq(hak__option_set("purge_delay", "0"), 0); /* no tail stays */
     for (unsigned i = 0; i < 4; i++) {
         char *q = alloc((i + 1) * 1000000);
         expect(!is_mapped(q + hak__huge_usable(q)));
@@ -476,7 +469,7 @@ FRESH_TEST(guards_that_are_refused)
 {
     (void)argument;
     start();
-    expect_eq(hak__option_set("purge_delay", "0"), 0);   /* no pages stay in their place */
+    expect_eq(hak__option_set("purge_delay", "0"), 0); /* no pages stay in their place */
     char *p = alloc(6 * mib);
     hak__huge_free(p, "free");
     fake.refuse_unmap = true;

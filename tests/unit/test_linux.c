@@ -7,6 +7,23 @@
 
 static size_t page(void) { return hak__os_linux.page_size(); }
 
+/* What the kernel says of the mapping: "dd" is among the flags of one that core dumps leave out. */
+static bool is_dumped(const char *p)
+{
+    char line[512];
+    unsigned long start, end;
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    bool here = false, dumped = false;
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+        if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
+            here = (uintptr_t)p >= start && (uintptr_t)p < end;
+        if (here && strncmp(line, "VmFlags:", 8) == 0)
+            dumped = strstr(line, " dd") == NULL;
+    }
+    expect(maps != NULL && fclose(maps) == 0);
+    return dumped;
+}
+
 static void a_reserved_range_is_committed_in_parts(void **state)
 {
     (void)state;
@@ -14,7 +31,8 @@ static void a_reserved_range_is_committed_in_parts(void **state)
     char *range = (char *)hak__os_reserve(size);
     expect(range != NULL);
     expect_eq(hak__os_readable((uintptr_t)range), EFAULT);
-    expect_eq(hak__os_commit((uintptr_t)range + page() + 100, page()), 0);   /* the pages that the bytes lie in */
+    expect(!is_dumped(range));
+    expect_eq(hak__os_commit((uintptr_t)range + page() + 100, page()), 0); /* the pages that the bytes lie in */
     expect(is_zero(range + page(), 2 * page()));
     memset(range + page(), 1, 2 * page());
     expect_eq(hak__os_commit((uintptr_t)range + page(), page()), 0);
@@ -23,6 +41,9 @@ static void a_reserved_range_is_committed_in_parts(void **state)
     expect(is_zero(range + page(), page()));
     expect_eq(range[2 * page()], 1);
     expect_eq(hak__os_readable((uintptr_t)range + 3 * page()), EFAULT);
+    expect(!is_dumped(range + page()));
+    hak__os_dump((uintptr_t)range + page(), 2 * page());
+    expect(is_dumped(range + page()) && !is_dumped(range + 3 * page()));
     hak__os_return((uintptr_t)range, size);
 }
 
@@ -83,7 +104,7 @@ static void mappings_with_their_pages(void **state)
     (void)state;
     size_t size = 64 * page();
     char *p = (char *)hak__os_borrow(size);
-    mprotect(p, size, PROT_READ | PROT_WRITE | PROT_EXEC);   /* no neighbour has the same rights */
+    mprotect(p, size, PROT_READ | PROT_WRITE | PROT_EXEC); /* no neighbour has the same rights */
     memset(p, 1, size);
     struct sought sought = { (uintptr_t)p, 0 };
     if (hak__os_mappings(look, &sought))

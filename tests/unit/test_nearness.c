@@ -5,6 +5,7 @@
 #include "arena/limit.h"
 #include "base/lock.h"
 #include "diag/options.h"
+#include "profile/profile.h"
 #include "support/fake_os.h"
 #include "support/groups.h"
 #include "support/heaps.h"
@@ -124,6 +125,21 @@ FRESH_TEST(memory_goes_back_first)
     groups_end();
 }
 
+/* HAKMEM_PROFILE=auto, also where a tracer had requests counted before. */
+FRESH_TEST(a_profile_begins)
+{
+    (void)argument;
+    start(64 * MIB);
+    hak__options_read_from("profile:auto", NULL);
+    hak_fetch_add(&hak__profile.session, 1, HAK_RELAXED);
+    hak__near_poll(NULL, fake.now += 1000);
+    expect(!hak__profile_is_asked());
+    number("own/memory.current", 45 * MIB); /* 70 % */
+    hak__near_poll(NULL, fake.now += 1000);
+    expect(hak__profile_is_asked());
+    groups_end();
+}
+
 /* A process without a limit is not followed, nor one that has forbidden itself system calls. */
 FRESH_TEST(not_followed)
 {
@@ -143,6 +159,7 @@ FRESH_TEST(not_followed)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(nearest_limit), cmocka_unit_test(change_is_followed),
-                                        cmocka_unit_test(memory_goes_back_first), cmocka_unit_test(not_followed) };
+                                        cmocka_unit_test(memory_goes_back_first), cmocka_unit_test(a_profile_begins),
+                                        cmocka_unit_test(not_followed) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,9 @@ static void *map_region(size_t size)
 
 static struct hak_region *new_region(void *start, size_t size, uint32_t flags)
 {
-    struct hak_heap_options options = { .size = sizeof options, .name = "model", .region = start, .region_size = size, .flags = flags };
+    struct hak_heap_options options = {
+        .size = sizeof options, .name = "model", .region = start, .region_size = size, .flags = flags
+    };
     struct hak_region *region = hak__region_new(&options);
     expect_ptr(region, hak_align_up((uintptr_t)start, 64));
     return region;
@@ -50,7 +52,7 @@ struct model {
     struct hak_region *region;
     struct model_block blocks[MODEL_BLOCKS];
     unsigned count;
-    size_t most;   /* of a request */
+    size_t most; /* of a request */
     struct rng rng;
     uint64_t tags, refused;
 };
@@ -213,7 +215,7 @@ static void a_region_gets_full_and_empty(void **state)
                 give(region, blocks[j]);
             expect(hak__region_is_valid(region));
         }
-        expect_op(figures_of(region).used_bytes, <=, 64 * kib);   /* a slab may stay */
+        expect_op(figures_of(region).used_bytes, <=, 64 * kib); /* a slab may stay */
         expect(take(region, 16, 3 * mib) != NULL);
         munmap(region, 4 * mib);
     }
@@ -329,7 +331,7 @@ static void other_memory_is_left_alone_by_a_child(void **state)
     struct hak_region *region = new_region(start, mib, 0);
     expect_ptr(hak__region_of(region), start);
     expect_ptr(mmap(start, mib, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), start);
-    hak_store(&region->lock.word, 123, HAK_RELAXED);   /* a number of the program's */
+    hak_store(&region->lock.word, 123, HAK_RELAXED); /* a number of the program's */
     hak_load(&hak__regions, HAK_RELAXED)->fork_child();
     expect_eq(hak_load(&region->lock.word, HAK_RELAXED), 123);
     expect(hak__region_of(start) == NULL);
@@ -345,7 +347,7 @@ static void a_closed_region_is_left_alone_by_a_child(void **state)
     expect_eq(mprotect(start, mib, PROT_NONE), 0);
     hak_load(&hak__regions, HAK_RELAXED)->fork_child();
     expect_eq(mprotect(start, mib, PROT_READ | PROT_WRITE), 0);
-    expect(take(region, 16, 100) != NULL);   /* by its handle; its lock was free */
+    expect(take(region, 16, 100) != NULL); /* by its handle; its lock was free */
     munmap(start, mib);
 }
 
@@ -359,7 +361,7 @@ static void the_inner_heap_is_found(void **state)
     struct hak_region *later = new_region(start + mib / 2, mib, 0);
     void *p = take(later, 16, 100);
     expect_ptr(hak__region_of(p), later);
-    expect(hak__region_of(former) == former);   /* nobody else is there */
+    expect(hak__region_of(former) == former); /* nobody else is there */
     char *block = take(later, 4096, 200 * kib);
     struct hak_region *inner = new_region(block, 200 * kib, 0);
     void *q = take(inner, 16, 100);
@@ -376,12 +378,15 @@ static void the_inner_heap_is_found(void **state)
 struct killed {
     struct hak_region *region;
     _Atomic uint64_t ready;
-    struct { _Atomic uintptr_t p; _Atomic uint64_t n; } blocks[64];
+    struct {
+        _Atomic uintptr_t p;
+        _Atomic uint64_t n;
+    } blocks[64];
 };
 
 static void work_until_killed(struct killed *shared, uint64_t seed)
 {
-    static struct hak_heap mine;   /* a thread with a heap asks the kernel for nothing, and is mostly inside the lock */
+    static struct hak_heap mine; /* a thread with a heap asks the kernel for nothing, and is mostly inside the lock */
     struct rng rng = { seed };
     hak__thread_word = (intptr_t)((uintptr_t)&mine - (uintptr_t)&hak__sentinel);
     for (;;) {
@@ -389,7 +394,7 @@ static void work_until_killed(struct killed *shared, uint64_t seed)
         char *p = (char *)hak_load(&shared->blocks[i].p, HAK_RELAXED);
         hak_store(&shared->ready, 1, HAK_RELAXED);
         if (p != NULL) {
-            hak_store(&shared->blocks[i].p, 0, HAK_RELAXED);   /* first: dying in between loses a block */
+            hak_store(&shared->blocks[i].p, 0, HAK_RELAXED); /* first: dying in between loses a block */
             hak__region_end(shared->region, p, "free");
             continue;
         }
@@ -435,7 +440,7 @@ static void whoever_dies_leaves_a_heap(void **state)
                 expect(memory_holds(p, n, n, i));
         }
     }
-    expect_op(died_inside, >, 0);   /* a tenth where nothing else runs */
+    expect_op(died_inside, >, 0); /* a tenth where nothing else runs */
     munmap(start, size);
 }
 

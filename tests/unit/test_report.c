@@ -1,5 +1,4 @@
-/* diag/report.h: one line per report with its prefix, errno
- * kept, and the fixed messages of misuse. */
+/* diag/report.h: one line per report with its prefix, errno kept, and the fixed messages of misuse. */
 #include "diag/report.h"
 
 #include "support/check.h"

@@ -204,7 +204,7 @@ FRESH_TEST(a_fixed_delay_counts_no_cost)
     expect_eq(hak__option_set("purge_delay", "100"), 0);
     expect_op(bursts(512, 1000, 60000), <=, 512 / 4);
     expect_op(spent_ns(), >, 60000 * 10000);
-    expect_eq(hak__return_delay(HAK_UNUSED_PAGES, fake.now), 50);
+    expect_eq(hak__return_ask((struct hak_retention){ 0 }, fake.now).delay_ms[HAK_UNUSED_PAGES], 50);
     expect_eq(hak__return_horizon(fake.now), 100);
 }
 

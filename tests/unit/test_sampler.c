@@ -1,9 +1,10 @@
 /* profile/sampler.c and switch.c beside tracers: sampling begins when the semaphore of the probes is counted up and ends when it is 0
  * again; for tracers alone no stack is taken and no dump is written, and a profile of the library's own neither ends nor begins with
- * them; a sample's weight is n / (1 - exp(-n / mean)). */
+ * them; a sample's weight is n / (1 - exp(-n / mean)); a process limited to few addresses keeps most of them. */
 #include <errno.h>
 
 #include "hakmem.h"
+#include "os/groups.h"
 #include "profile/sites.h"
 #include "support/heaps.h"
 
@@ -101,6 +102,25 @@ static void weights(void **state)
     expect(hak__profile_weight(&all, 0) == 0 && hak__profile_weight(&all, 7) == 7);
 }
 
+/* Of few addresses a profile leaves most to the program. */
+FRESH_TEST(few_addresses)
+{
+    enum { LEFT = 32 << 20 };
+    struct hak_os_process before, after;
+    (void)argument;
+    hak_free(hak_malloc(1));
+    hak__os_process_look(&before);
+    if (HAK_ASAN || HAK_TSAN) /* whose own addresses are beyond any limit */
+        return;
+    expect_eq(setrlimit(RLIMIT_AS, &(struct rlimit){ before.addresses + LEFT, before.addresses + LEFT }), 0);
+    expect_eq(hak_profile_start(1), 0);
+    hak__os_process_look(&after);
+    expect_op(after.addresses - before.addresses, <=, LEFT / 4);
+    void *block = hak_malloc(100);
+    expect(hak__sample_has(block));
+    hak_free(block);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +128,7 @@ int main(void)
         cmocka_unit_test(tracers_alone),
         cmocka_unit_test(beside_a_profile),
 #endif
+        cmocka_unit_test(few_addresses),
         cmocka_unit_test(weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

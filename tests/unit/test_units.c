@@ -12,12 +12,12 @@ static unsigned char who[SIZE >> 10];   /* of each unit; 0: free */
 struct run {
     uint32_t unit, units;
 };
-static struct run runs[RUNS];   /* run i is 1 + i in `who` */
+static struct run runs[RUNS]; /* run i is 1 + i in `who` */
 
 static struct hak_region *empty_region(void)
 {
-    struct hak_region *region = hak__region_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .region = memory,
-                                                                           .region_size = sizeof memory });
+    struct hak_region *region = hak__region_new(
+        &(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .region = memory, .region_size = sizeof memory });
     expect(region != NULL && hak__region_unit_bytes(region) == 1 << 10 && region->units <= sizeof who);
     memset(who, 0, sizeof who);
     memset(runs, 0, sizeof runs);
@@ -60,8 +60,8 @@ static void step(struct hak_region *region, struct rng *rng, unsigned i)
             expect_op(units, >, have);
             return;
         }
-        mark(runs[i].unit + hak_min(have, units), (uint32_t)(hak_max(have, units) - hak_min(have, units)),
-             units < have ? 1 + i : 0, units < have ? 0 : 1 + i);
+        mark(runs[i].unit + hak_min(have, units), (uint32_t)(hak_max(have, units) - hak_min(have, units)), units < have ? 1 + i : 0,
+             units < have ? 0 : 1 + i);
         runs[i].units = units;
     } else {
         mark(runs[i].unit, have, 1 + i, 0);

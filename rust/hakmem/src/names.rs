@@ -18,7 +18,7 @@ pub const CRASH_REPORT: Setting<bool> = Setting::new("crash_report\0");
 /// Give about one in N blocks of up to 56 KiB guard pages on both sides; a misuse of it stops the program with a report and stack traces. 0: off.
 pub const SAMPLE_GUARDS: Setting<u64> = Setting::new("sample_guards\0");
 
-/// Folder in which the process keeps a black box, a file that says what held its memory even after SIGKILL; hakmem postmortem reads it. An exit in order removes it.
+/// Folder in which the process keeps a black box, a file that says what held its memory even after SIGKILL; hakmem postmortem reads it. A normal exit removes it.
 pub const BLACKBOX: Setting<Word> = Setting::new("blackbox\0");
 
 /// Heap profiler. 1: sample from the start and write PREFIX.PID.SEQ.f.heap at exit; ready: wait to be switched on; auto: begin at 70 % of the process's memory limit; leaks: sample every block and report at exit those that cannot be reached. 1:PREFIX or leaks:PREFIX sets the file name's prefix.

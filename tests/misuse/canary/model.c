@@ -48,7 +48,7 @@ static pthread_barrier_t meeting;
 static hak_heap_t *heaps[HEAPS], *ended;
 static double until;
 static unsigned threads;
-static bool hardened, with_heaps;
+static bool hardened, with_heaps, over;
 static _Thread_local bool is_child;
 static _Atomic uint64_t mistakes;
 static char *mapping;
@@ -209,15 +209,40 @@ static void mistake_again(struct worker *w, struct block *b)
     mistaken(1);
 }
 
+static int visit(void *block, size_t size, void *argument) { return (void)block, (void)size, (void)argument, 0; }
+
+/* No heap at all, at any address: every function says so. */
+static void mistake_handle(hak_heap_t *none, struct block *b)
+{
+    struct hak_heap_figures figures;
+    hak_heap_destroy(none);
+    hak_heap_reset(none);
+    hak_heap_set_limit(none, 1);
+    hak_heap_free(none, b->p);
+    hak_heap_set_default_of_new_threads(none);
+    hak_heap_set_default(none);
+    expect(hak_heap_get_default() == NULL, "what is no heap became the default", none);
+    expect(hak_heap_malloc(none, 10) == NULL && hak_heap_calloc(none, 1, 900000) == NULL, "a block of no heap", none);
+    expect(hak_heap_aligned_alloc(none, 64, 100) == NULL && hak_heap_realloc(none, b->p, 20) == NULL, "a block of no heap", none);
+    expect(hak_heap_merge_into_default(none) == EINVAL && hak_heap_set_name(none, "") == EINVAL, "no heap was merged", none);
+    expect(hak_heap_stats(none, &figures, sizeof figures) == EINVAL && hak_heap_next(none) == NULL, "no heap has figures", none);
+    expect(hak_heap_visit(none, visit, NULL) == EINVAL && hak_heap_at_end(none, free, NULL) == EINVAL, "no heap has blocks", none);
+    expect(hak_heap_at_end_cancel(none, free, NULL) == EINVAL, "no heap has cleanups", none);
+    expect(hak_heap_data(none) == NULL && hak_heap_set_data(none, &figures) == NULL, "no heap has data", none);
+    mistaken(19);
+}
+
 static void mistake_heap(struct worker *w, struct block *b)
 {
-    switch (next(w) % 4) {
+    switch (next(w) % 5) {
+    case 4: mistake_handle(not_a_block(w, b), b); return;
     case 0: hak_heap_free(heaps[b->heap < 0 ? 0 : (b->heap + 1) % HEAPS], b->p); break;
     case 1: errno = 0, expect(hak_heap_malloc(ended, 10) == NULL && errno == EINVAL, "a block of an ended heap", ended); break;
     case 2: hak_heap_destroy(ended); break;
     default:
         errno = 0;
-        expect(hak_heap_realloc(heaps[b->heap < 0 ? 0 : (b->heap + 1) % HEAPS], b->p, 10) == NULL && errno == EINVAL, "another heap's", b->p);
+        expect(hak_heap_realloc(heaps[b->heap < 0 ? 0 : (b->heap + 1) % HEAPS], b->p, 10) == NULL && errno == EINVAL,
+               "another heap's", b->p);
     }
     verify(b, b->n);
     mistaken(1);
@@ -349,11 +374,11 @@ static void *run(void *argument)
         if (round % 4 == 0)
             others(w);
         pthread_barrier_wait(&meeting);
-        if (now() > until) {
-            pthread_barrier_wait(&meeting);
-            break;
-        }
+        if (w->number == 0) /* one clock for all */
+            over = now() > until;
         pthread_barrier_wait(&meeting);
+        if (over)
+            break;
     }
     return NULL;
 }

@@ -76,8 +76,13 @@ def file(library, folder):
         if status != 0 or said or not reports or not all(key.isdigit() for key in reports):
             yield f"a file for each process: status {status}, {said}, {sorted(reports)}"
         said_of = [[line for line in lines if line.startswith("  survived")] for lines in blocks]
-        if not 1 <= counts["reported"] <= 60 or all(len(each) != counts["reported"] for each in said_of):
+        if not 1 <= counts["reported"] <= 30 or all(len(each) != counts["reported"] for each in said_of):
             yield f"{counts} reported, in files {[len(each) for each in said_of]}"
+        for text in reports.values():
+            places = [(re.sub(r"0x[0-9a-f]+|[0-9]+", "", each.partition("\n")[0]), *re.findall(r"^hakmem:     #\d+ (0x\w+)", each.partition("allocated by")[0], re.M))
+                      for each in re.split(r"^(?=hakmem: \w)", text, flags=re.M) if each]
+            if len(set(places)) < len(places):
+                yield f"a place was reported twice: {max(places, key=places.count)}"
         if sum(counts.values()) - counts["reported"] < 100:
             yield f"few mistakes: {counts}"
         status, out, said = run(library, again, place, HAKMEM_MISUSE=f"report:{place}/none/file")
