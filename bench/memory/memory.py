@@ -189,8 +189,8 @@ def chart(row: Row, results: dict[str, list[Figures]], curves: dict[str, list[tu
     return drawing.bars(bars, f"{row.name}: {key}, the system's malloc = 1; less is better") if bars else ""
 
 
-def page(results: Results, curves: dict[str, list[tuple[float, float]]], facts: list[str], root: Path) -> str:
-    """The generated part of the page; writes the charts beside it."""
+def page(results: Results, curves: dict[str, list[tuple[float, float]]], facts: list[str], root: Path, drawn: Results | None = None) -> str:
+    """The generated part of the page; writes the charts beside it, of `drawn` rows alone if there are some."""
     (root / CHARTS).mkdir(exist_ok=True)
     parts = ["\n".join(f"- {fact}" for fact in facts)]
     for row in ROWS:
@@ -203,7 +203,8 @@ def page(results: Results, curves: dict[str, list[tuple[float, float]]], facts: 
         whole = row.name != "drift" or {name for name, figures in results[row.name].items() if any(figures)} <= set(curves)
         picture = chart(row, results[row.name], curves) if whole else ""
         if picture:
-            (root / CHARTS / f"{row.name}.svg").write_text(picture, encoding="utf-8")
+            if drawn is None or row.name in drawn:
+                (root / CHARTS / f"{row.name}.svg").write_text(picture, encoding="utf-8")
             parts.append(f"![{row.name}](memory/{row.name}.svg)")
     return "\n\n".join(parts)
 
@@ -319,7 +320,7 @@ def main(words: list[str]) -> int:
             now = {each.name: code_of(each) for each in columns}
             everything = joined(old, results)
             facts += [f"{name}: {now.get(name) or then.get(name, '-')}" for name in everything[ROWS[0].name]]
-            publish(page(everything, curves, facts, ROOT), ROOT)
+            publish(page(everything, curves, facts, ROOT, results), ROOT)
     except (UsageError, OSError, json.JSONDecodeError, KeyError) as error:
         print(f"memory.py: {error}", file=sys.stderr)
         return 2

@@ -72,7 +72,7 @@ static int child(struct bench_run *run, void **blocks, size_t count, uint64_t by
     rest();
     bench_extra(run, "freed_kb", bytes >> 10);
     bench_extra(run, "copied_kb", (uint64_t)(copied_kb > 0 ? copied_kb : 0));
-    bench_extra(run, "stays_kb", (uint64_t)stays_kb);
+    bench_extra(run, "stays_kb", (uint64_t)(stays_kb > 0 ? stays_kb : 0));
     bench_extra(run, "rested_kb", (uint64_t)(smaps_kb("Rss:") - before_kb));
     bench_report(run, NULL, count, seconds);
     return 0;
