@@ -29,8 +29,6 @@ MUSL = """## musl
   `delete` are not checked there.
 - What only glibc has, such as `mallinfo` and `malloc_trim`, is not exported.
 - In a forked child, freed blocks of the parent's other threads stay resident (`override.test_fork_children`).
-- The background thread is the C library's, so a wrapper of `pthread_create` that holds a lock can hang
-  (`override.test_thread_apart`; [0064](decisions/0064-a-thread-that-only-the-kernel-knows.md)).
 - Preloaded into a program of glibc, the library ends it with the loader's one line; a library for glibc ends a program of musl so.
 - The list of tests has not been run to its end there.
 """

@@ -14,8 +14,7 @@
  * allocates nothing. A forked child has none.
  *
  * Order: the maker writes the word and then reads the program's thread count; a thread that ends lowers the count and then reads
- * the word. Both are sequentially consistent, so one of them sees the other.
- * reads the word. Both are sequentially consistent, so one of them sees the other. */
+ * the word. Both are sequentially consistent, so one of them sees the other. */
 #pragma once
 
 #include "base/atomic.h"
