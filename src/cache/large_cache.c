@@ -152,11 +152,13 @@ static hak_noinline bool large_weigh(struct hak_heap *heap, uint32_t index, cons
 {
     hak_assert(hak__is_large(index), "a class of the large pool");
     unsigned char pages[HAK_LARGE_MAX >> 12];
-    size_t page = hak__page_size(), count = hak__classes[index].size / page, absent = 0;
-    bool known = hak__os_resident((uintptr_t)block, count * page, pages) == 0;
+    size_t page = hak__page_size(), absent = 0;
+    uintptr_t start = hak_align_up((uintptr_t)block, page); /* large pages: it may begin within one, and have no whole one */
+    size_t count = ((uintptr_t)block + hak__classes[index].size - start) / page;
+    bool known = count != 0 && hak__os_resident(start, count * page, pages) == 0;
     for (size_t i = 0; known && i < count; i++)
         absent += pages[i] == 0;
-    int change = (int)(absent * HAK_RETAIN_WHOLE / count) - (int)heap->large_cache.absent_share;
+    int change = (int)(absent * HAK_RETAIN_WHOLE / hak_max(count, 1)) - (int)heap->large_cache.absent_share;
     heap->large_cache.absent_share += (uint32_t)(change / 4);
     heap->large_cache.weighed = heap->large_cache.clock;
     return change >= SURPRISE || change <= -SURPRISE;

@@ -93,6 +93,8 @@ void hak__span_harden(struct hak_span *span, uint32_t owner)
 bool hak__span_sleep(struct hak_span *span)
 {
     hak_assert(span->keys == HAK_SPAN_HARDENED && hak__span_allocated(span) == 0, "an empty hardened span");
+    if (!hak__super_is_bare(hak__span_slab(span) / HAK_SUPER_SLABS)) /* as without guards */
+        return false;
     size_t bytes = hak_min(span->reach, (size_t)span->slabs << HAK_SLAB_SHIFT);
     hak__span_unguard(span);
     if (!hak__piece_unmap(hak__span_start(span), bytes)) {

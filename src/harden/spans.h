@@ -26,7 +26,8 @@ hak_inline void hak__span_unguard(struct hak_span *span)
 }
 
 /* For want of memory or addresses: such a span without allocated blocks returns its memory, but keeps its slabs; it is then as new.
- * Caller holds the heap's lock; a share's span ends instead. Its next block maps it again; false: the system refuses. */
+ * Caller holds the heap's lock; a share's span ends instead. Its next block maps it again; false: the system refuses,
+ * or the span's SuperSlab is mapped as a whole. */
 hak_cold bool hak__span_sleep(struct hak_span *span);
 hak_inline bool hak__span_sleeps(const struct hak_span *span) { return span->keys == HAK_SPAN_HARDENED && span->reach == 0; }
 

@@ -3,6 +3,7 @@
 #include "os/loaded.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <link.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -230,7 +231,14 @@ static void *loaded_symbol_at(uintptr_t start, const char *name)
     return object.dynamic == NULL ? NULL : loaded_symbol(&object, name);
 }
 
-void *hak__loaded_by_kernel(const char *name) { return loaded_symbol_at(getauxval(AT_SYSINFO_EHDR), name); }
+/* Without such an object getauxval changes errno. */
+void *hak__loaded_by_kernel(const char *name)
+{
+    int saved = errno;
+    uintptr_t object = getauxval(AT_SYSINFO_EHDR);
+    errno = saved;
+    return loaded_symbol_at(object, name);
+}
 
 void *hak__loaded_first(const char *name)
 {

@@ -105,7 +105,7 @@ bool hak__os_thread_settle(void)
 
 /* --- the thread ----------------------------------------------------------------------------------------------------- */
 
-#if (defined(__x86_64__) || defined(__aarch64__)) && defined(__GLIBC__) && !HAK_ASAN && !HAK_TSAN
+#if (defined(__x86_64__) || defined(HAK_SYSCALL_TRAP)) && !HAK_ASAN && !HAK_TSAN
 
 #if defined(__x86_64__)
 /* The architecture requires that the word at the thread pointer is its own address. glibc has another such word. */
@@ -170,22 +170,22 @@ static bool thread_make_region(void)
     return true;
 }
 
-static int thread_entry(void *argument)
+static void thread_entry(void)
 {
-    (void)argument;
     thread_body();
-    return 0;
+    for (;;)
+        hak__syscall(SYS_exit, 0);
 }
 
 static bool thread_create(_Atomic uint32_t *alive)
 {
-    static const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS
-                           | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+    static const long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS
+                            | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
     if (thread_region.start == NULL && !thread_make_region())
         return false;
     if (thread_region.process != hak__syscall(SYS_getpid))
         thread_clear_region();
-    return clone(thread_entry, thread_region.stack_top, flags, NULL, alive, thread_region.pointer, alive) > 0;
+    return hak__syscall_clone(flags, thread_region.stack_top, alive, thread_region.pointer, thread_entry) > 0;
 }
 
 #else

@@ -312,8 +312,8 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
     if (hak__span_allocated(span) == 0 && !hak__hardened.regions) {
         hak__heap_end_idle(walk->entered, span);
         hak_count(&hak__upkeep_counts.spans_ended, 1);
-    } else if (may_sleep(walk, span)) {
-        walk->bytes += hak__span_sleep(span) ? (size_t)span->slabs << HAK_SLAB_SHIFT : 0;
+    } else if (may_sleep(walk, span) && hak__span_sleep(span)) {
+        walk->bytes += (size_t)span->slabs << HAK_SLAB_SHIFT;
         walk->purges++;
     } else if (!span->purged && hak_load(&span->closed, HAK_RELAXED) == 0) { /* a closed block's pages are gone */
         purge_span(walk, span);

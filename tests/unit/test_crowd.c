@@ -10,7 +10,7 @@
 #include "support/fake_os.h"
 #include "support/figures.h"
 
-enum { MIB = 1 << 20, PART = 1200 << 10, MAPPINGS = 64, SHARE = MAPPINGS / 4, LARGER_SHARE = MAPPINGS / 4 * 3, RUNS = 100 };
+enum { MIB = 1 << 20, PART = 1216 << 10, MAPPINGS = 64, SHARE = MAPPINGS / 4, LARGER_SHARE = MAPPINGS / 4 * 3, RUNS = 100 };
 
 static void start(void)
 {

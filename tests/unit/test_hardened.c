@@ -139,7 +139,7 @@ FRESH_TEST(a_look_keeps_it_open)
 FRESH_TEST(grows_by_pages)
 {
     enum { STEPS = 2048, CALLS_MOST = 100, COPIED_MOST = 1 << 20 };
-    size_t page = hak__os_linux.page_size(), copied = 0;
+    size_t page = hak__os_linux.page_size(), copied = 0, most = hak_max(COPIED_MOST, 64 * page);   /* below 1 MiB all is copied */
     (void)argument;
     start(true);
     char *p = hak_malloc(page);
@@ -156,7 +156,7 @@ FRESH_TEST(grows_by_pages)
     for (size_t n = page; n <= STEPS * page; n += page)
         expect(p[n - page] == (char)(n / page) && p[n - 1] == (char)(n / page));
     expect_op(calls, <=, CALLS_MOST);
-    expect_op(copied, <=, COPIED_MOST);
+    expect_op(copied, <=, most);
     hak_free_sized(p, STEPS * page);
 }
 
@@ -185,6 +185,11 @@ FRESH_TEST(a_span_sleeps)
     hak__heap_give(heap, &block, 1, "free");
     size_t mapped = fake.mapped, bytes = (size_t)span->slabs << HAK_SLAB_SHIFT;
     unsigned guarded = fake.guarded;
+    if (!hak__hardened.guards) {   /* with pages of 64 KiB, say */
+        expect(!hak__span_sleep(span) && is_mapped(p));
+        hak__heap_unlock(heap);
+        return;
+    }
     expect(hak__span_sleep(span));
     expect(hak__span_sleeps(span) && span->listed && !is_mapped(p));
     expect_eq(fake.mapped, mapped - bytes);

@@ -885,8 +885,8 @@ FRESH_TEST(locked_memory_is_not_mapped_ahead)
 }
 
 /* A run that lies in several mappings, as any may after a fork: the kernel will not move it, and nothing has changed, not
- * even what is mapped beyond the block. */
-FRESH_TEST(move_of_several_mappings)
+ * even what is mapped beyond the block. (The advice makes no mapping under an emulator.) */
+FRESH_TEST_UNLESS(move_of_several_mappings, is_emulated())
 {
     bool fresh;
     (void)argument;

@@ -169,7 +169,7 @@ FRESH_TEST(beside_the_window)
     hak__shield_note((uintptr_t)there, 1);
     expect(!atomic_load(&hak__shields));
     hak__shield_watch((uintptr_t)there, HAK_SLAB_SIZE);
-    hak__shield_note((uintptr_t)there + page_size(), 1);
+    hak__shield_note((uintptr_t)there + HAK_SLAB_SIZE / 2, 1);
     expect(atomic_load(&hak__shields));
     expect(hak__shield_lift_range(there + HAK_SLAB_SIZE, page_size()));
     expect_eq(lifts(), 0);
