@@ -1,6 +1,6 @@
 /* HAKMEM's statistics for programs: one structure, filled by one call. docs/statistics.md explains every figure.
  *
- * Compatible growth: fields are only appended, to a group's reserved room or to the end. A program built with an older
+ * Compatible growth: new fields take reserved room at the end of a structure. A program built with an older
  * header gets the fields that it knows (it passes its own size); one built with a newer header sees in `size` how much
  * the library has filled; the rest is 0. `version` changes only when an existing field changes its meaning. */
 #ifndef HAKMEM_STATS_H

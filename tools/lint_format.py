@@ -1,6 +1,6 @@
 """The sources in src/ are laid out as clang-format does it (.clang-format).
 
-  lint_format.py [FILE...]     formats these files, or the whole tree
+  lint_format.py [--write] [FILE...]     names the files of src/ that differ, or of these; --write formats them
 """
 import concurrent.futures
 import os
@@ -66,15 +66,21 @@ def run(root):
         print(f"{NAME}: clang-format is not installed; {len(files)} files were not checked with it")
         return len(files), []
     different = [path.relative_to(root) for path, _ in differing(files)]
-    return len(files), [f"{path}: python3 tools/lint_format.py {path} formats it" for path in different]
+    return len(files), [f"{path}: python3 tools/lint_format.py --write {path} formats it" for path in different]
 
 
 def main(arguments):
-    paths = [pathlib.Path(argument).resolve() for argument in arguments] or files_of(ROOT)
-    for path, text in differing(paths):
-        path.write_text(text, encoding="utf-8")
+    names = [argument for argument in arguments if argument != "--write"]
+    paths = [pathlib.Path(name).resolve() for name in names] or files_of(ROOT)
+    if other := [name for name, path in zip(names, paths) if path.suffix not in (".c", ".h")]:
+        sys.exit(f"{NAME}: {other[0]} is not a source in C")
+    found = differing(paths)
+    for path, text in found:
+        if "--write" in arguments:
+            path.write_text(text, encoding="utf-8")
         print(path.relative_to(ROOT))
+    return 0 if "--write" in arguments or not found else 1
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

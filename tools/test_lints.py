@@ -285,7 +285,7 @@ class Format(LintTest):
 
     def test_layout(self):
         self.plant("src/a.c", HEADER + "int f(int x) {\n  return x;\n}\n")
-        self.assert_finds(lint_format, "src/a.c: python3 tools/lint_format.py src/a.c formats it")
+        self.assert_finds(lint_format, "src/a.c: python3 tools/lint_format.py --write src/a.c formats it")
 
 
 class Idioms(LintTest):

@@ -132,10 +132,7 @@ static uint32_t oldest_class(const struct hak_heap *heap, uint64_t held)
     return found;
 }
 
-static void give_up_oldest(struct hak_heap *heap)
-{
-    large_cache_drain(heap, oldest_class(heap, held_classes(heap)), 1, "free");
-}
+static void give_up_oldest(struct hak_heap *heap) { large_cache_drain(heap, oldest_class(heap, held_classes(heap)), 1, "free"); }
 
 /* --- into the bins ---------------------------------------------------------------------------------------------------- */
 

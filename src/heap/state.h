@@ -294,7 +294,7 @@ struct hak_heap_front {
     HAK_HEAP_FRONT
 };
 
-/* The owner's counters; figures are sums over all heaps. */
+/* Raised under the heap's lock; figures are sums over all heaps. */
 struct hak_heap_counts {
     hak_counter remote_frees, remote_published, forwarded, adopted;
     hak_counter common_taken; /* blocks given by the common heaps */

@@ -25,7 +25,8 @@ enum hak_resize {
     HAK_RESIZE_ROOMY, /* the block was just made longer than n bytes, and keeps that room */
 };
 
-/* Functions that take any address of the kind report a misuse (diag/report.h) and do nothing unless a block in use begins there,
+/* `free` and `usable` are required, and `has` beside the owner map; the others may be NULL. sampled.c is a whole example.
+ * Functions that take any address of the kind report a misuse (diag/report.h) and do nothing unless a block in use begins there,
  * except `heap` and `describe`. Then `usable` returns HAK_NO_BLOCK, for which realloc gives NULL with EINVAL. */
 struct hak_kind {
     bool (*has)(const void *p); /* of the kinds beside the owner map */

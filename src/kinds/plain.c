@@ -46,7 +46,7 @@ hak_inline bool free_to_cache(struct hak_heap *heap, uint32_t class, void *p)
 }
 
 /* Frees according to the reasons for closing the bin; false: use the slow path. */
-hak_inline bool closed_free(struct hak_heap *heap, uint32_t class, void *p)
+hak_inline bool free_despite_closed(struct hak_heap *heap, uint32_t class, void *p)
 {
     uint32_t reasons = heap->closed_reasons[class];
     if ((reasons & ~(uint32_t)HAK_CLOSED_POLLING) == HAK_CLOSED_LARGE)
@@ -88,7 +88,7 @@ static hak_noinline void free_full_slow(void *p, size_t class_offset, struct hak
 
 void hak__free_full(void *p, size_t class_offset, struct hak_heap *heap)
 {
-    if (!closed_free(heap, full_class(class_offset), p))
+    if (!free_despite_closed(heap, full_class(class_offset), p))
         free_full_slow(p, class_offset, heap);
 }
 

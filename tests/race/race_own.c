@@ -178,7 +178,9 @@ static bool has_none(const void *p) { return (void)p, false; }
 static bool has_any(const void *p) { return (void)p, true; }
 static void free_none(void *p, uint32_t word, const char *function) { (void)word, hak__misuse_invalid(function, p, NULL); }
 const struct hak_kind hak__kind_large = { .free = hak__free_block }, hak__kind_hardened, hak__kind_sealed;
-const struct hak_kind hak__kind_sampled = { .has = has_none }, hak__kind_zero_size = { .has = has_none };
+#define X(name) const struct hak_kind hak__kind_##name = { .has = has_none };
+HAK_KINDS_BESIDE(X)
+#undef X
 const struct hak_kind hak__kind_foreign = { .has = has_none };
 const struct hak_kind hak__kind_none = { .has = has_any, .free = free_none };
 
