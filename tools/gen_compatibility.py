@@ -28,7 +28,6 @@ MUSL = """## musl
 - A program with the C++ runtime linked into it keeps that runtime's operators, which call the library's malloc; sizes given to
   `delete` are not checked there.
 - What only glibc has, such as `mallinfo` and `malloc_trim`, is not exported.
-- In a forked child, freed blocks of the parent's other threads stay resident (`override.test_fork_children`).
 - Preloaded into a program of glibc, the library ends it with the loader's one line; a library for glibc ends a program of musl so.
 - The list of tests has not been run to its end there.
 """
