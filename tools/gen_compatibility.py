@@ -26,7 +26,6 @@ MUSL = """## musl
 - Stacks in reports and profiles end in musl's own functions, which have no unwind tables, and in libraries opened after the start.
 - A program with the C++ runtime linked into it keeps that runtime's operators: sizes given to `delete` are not checked there.
 - What only glibc has, such as `mallinfo` and `malloc_trim`, is not exported.
-- In a forked child, freed blocks of the parent's other threads stay resident (`override.test_fork_children`).
 - Preloaded into a program of glibc, the library ends it with the loader's one line, and vice versa.
 """
 

@@ -40,19 +40,20 @@ static void begin_generation(struct hak_heap *mine)
 }
 
 /* The child of the only thread that ever had a heap needs no repair, unless another thread forked it. A thread with a heap here
- * is the forking one. A thread without may be new, started before the forking thread took a slow path; it cannot tell whose the
- * heaps are, so they stay as they are, and missing threads' free blocks are never reused. The forking thread is in no slow path
- * meanwhile: it would wait for the repair to end, and no thread has the locks. */
+ * is the forking one, as is the child's first. Another may be new, started before the forking thread took a slow path; it cannot tell
+ * whose the heaps are, so they stay as they are, and missing threads' free blocks are never reused. The forking thread is in no slow
+ * path meanwhile: it would wait for the repair to end, and no thread has the locks. */
 static bool fork_repair(void)
 {
-    bool forker = (hak__heap_mine()->mode & HAK_MODE_SENTINEL) == 0;
+    bool has = (hak__heap_mine()->mode & HAK_MODE_SENTINEL) == 0;
+    bool forker = has || hak__syscall(SYS_gettid) == hak__syscall(SYS_getpid);
     const struct hak_regions *regions = hak_load(&hak__regions, HAK_RELAXED);
     hak__window_show();
     if (regions != NULL)
         regions->fork_child();
     if (forker)
         begin_generation(hak__heap_mine());
-    if (hak__fork_alone() && forker)
+    if (hak__fork_alone() && has)
         return true;
     hak__lock_fork_child(&start_lock);
     hak__arena_fork_child();
@@ -60,7 +61,7 @@ static bool fork_repair(void)
     hak__upkeep_fork_child();
     if (hak__heap_last_id() != 0)
         hak__check_fork_child();
-    return hak__thread_fork_child(forker || hak__syscall(SYS_gettid) == hak__syscall(SYS_getpid));
+    return hak__thread_fork_child(forker);
 }
 
 /* --- start ------------------------------------------------------------------------------------------------------------ */

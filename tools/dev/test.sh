@@ -7,9 +7,6 @@ TEST_JOBS=2
 # refuses. Tests in Python would be given to it, too, with their interpreter. (What can be put right is, in tests/support/qemu.c.)
 NOT_UNDER_QEMU='unit.test_(os|window|arena|huge|regions)|oom[.]test_|stress.test_(fork_|background)|tools[.]|fuzz[.]'
 
-# Not understood yet with pages of 64 KiB: test_crowd asks for pieces of 4 KiB.
-NOT_AT_64K='unit.test_crowd'
-
 # attribute NAME FILE: a number from the first element of a JUnit report.
 attribute() {
   sed -n "/<testsuite /,/>/s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p" "$2" | head -n 1
@@ -157,7 +154,7 @@ cmd_test() {
         export HAK_TEST_EMULATED=1
         test_system "64-bit Arm, 4 KiB" aarch64 "$@"
         QEMU_PAGESIZE=16384 test_system "64-bit Arm, 16 KiB" aarch64 -L 'unit|api' "$@"
-        QEMU_PAGESIZE=65536 NOT_UNDER_QEMU="$NOT_UNDER_QEMU|$NOT_AT_64K" test_system "64-bit Arm, 64 KiB" aarch64 -L 'unit|api' "$@"
+        QEMU_PAGESIZE=65536 test_system "64-bit Arm, 64 KiB" aarch64 -L 'unit|api' "$@"
         ;;
       riscv64)
         ensure riscv64
