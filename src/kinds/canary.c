@@ -54,7 +54,7 @@ hak_export void hak_set_misuse_callback(hak_misuse_function *callback, void *arg
 
 static uint64_t site_of(const char *line)
 {
-    uintptr_t frames[SITE_FRAMES];
+    uintptr_t frames[SITE_FRAMES + HAK_FRAMES_OWN];
     uint32_t count = hak__frames_here(frames, SITE_FRAMES);
     uint64_t hash = 14695981039346656037ull; /* FNV-1a */
     for (uint32_t i = 0; i < count; i++)

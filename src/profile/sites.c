@@ -173,7 +173,7 @@ static uint32_t group_of(size_t n)
 
 /* Tells a site from all others. */
 struct site_key {
-    uintptr_t frames[HAK_PROFILE_FRAMES];
+    uintptr_t frames[HAK_PROFILE_FRAMES + HAK_FRAMES_OWN];
     uint64_t interval;
     const struct hak_labels *labels;
     uint32_t group, count;

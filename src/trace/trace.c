@@ -128,7 +128,7 @@ void hak__trace_begin(bool hardened)
 
 /* Finds modules as the unwinder does (unwind.h), without a lock. */
 
-enum { NAME = 256, FRAMES_OWN = 16, FRAMES_MOST = 64 };
+enum { NAME = 256 };
 
 static void say_frame(unsigned number, uintptr_t address)
 {
@@ -159,11 +159,10 @@ static uint32_t own_frames(const uintptr_t *frames, uint32_t count)
 
 uint32_t hak__frames_here(uintptr_t *frames, uint32_t most)
 {
-    uintptr_t all[FRAMES_MOST + FRAMES_OWN];
-    hak_assert(most <= FRAMES_MOST, "the frames and the library's own fit");
-    uint32_t count = hak__unwind(all, most + FRAMES_OWN), skip = own_frames(all, count);
+    hak_assert(most != 0, "there is room for a frame");
+    uint32_t count = hak__unwind(frames, most + HAK_FRAMES_OWN), skip = own_frames(frames, count);
     count = (uint32_t)hak_min(count - skip, most);
-    memcpy(frames, all + skip, count * sizeof *frames);
+    memmove(frames, frames + skip, count * sizeof *frames);
     return count;
 }
 
@@ -185,7 +184,7 @@ static uint32_t this_thread(void) { return (uint32_t)hak__syscall(SYS_gettid); }
 
 void hak__frames_say_here(const char *what)
 {
-    uintptr_t frames[HAK_FRAMES_SAID];
+    uintptr_t frames[HAK_FRAMES_SAID + HAK_FRAMES_OWN];
     hak__frames_say(what, this_thread(), frames, hak__frames_here(frames, HAK_FRAMES_SAID));
 }
 

@@ -56,7 +56,9 @@ hak_cold uint32_t hak__unwind_here(const struct hak_here *here, uintptr_t *frame
 /* Stores up to `most` return addresses of the calling thread, starting with this function's caller; returns their number. */
 hak_cold uint32_t hak__unwind(uintptr_t *frames, uint32_t most);
 
-/* The same without the library's own frames at the top, unless it is a part of the program (trace.c). At most 64. */
+/* The same without the library's own frames at the top, unless it is a part of the program (trace.c). `frames` has room for
+ * HAK_FRAMES_OWN more. */
+enum { HAK_FRAMES_OWN = 16 };
 hak_cold uint32_t hak__frames_here(uintptr_t *frames, uint32_t most);
 
 /* As hak__unwind, from where a signal interrupted the thread, starting there; `context` is the handler's third argument. */
