@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import re
 import shutil
@@ -25,8 +24,8 @@ sys.path += [str(BENCH), str(BENCH / "suite"), str(BENCH.parent / "tools"), str(
 
 import drawing
 from allocators import HAKMEM, PEERS, SYSTEM, Allocator, describe, environment_facts
-from run import UsageError, gather
 from redis_memory import ENTER, SERVERS
+from run import UsageError, gather
 
 ROOT = BENCH.parent
 PAGE, CHARTS = Path("docs/memory.md"), Path("docs/memory")

@@ -23,10 +23,11 @@ from hakmem_lab.terminal import errors
 
 Values = Mapping[str, Sequence[float]]
 
-# A shell that starts the tests in the background makes them and their children ignore these two; tests that send one
-# would wait for ever.
+# A shell that starts the tests in the background, or nohup, makes them and their children ignore these; tests that send
+# one would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def make_run(number: int, label: str, value: float, position: int = 0) -> Run:

@@ -28,7 +28,7 @@ for drop_in in hakmem.conf hakmem-trial.conf; do
   variables=$(sed -n "s|%S/hakmem/%N|$work|; s/^Environment=//p" "$root/packaging/systemd/$drop_in")
   # One word each.
   # shellcheck disable=SC2086
-  said=$(env LD_LIBRARY_PATH="$HAK_TEST_OUT" $variables HAKMEM_STATS=1 perl -e 'print glob("$ARGV[0]/*.hakbox")' "$work" 2>&1)
+  said=$(env LD_LIBRARY_PATH="$HAK_TEST_OUT" $variables HAKMEM_STATS=1 perl -e 'print glob(shift . "/*.hakbox")' "$work" 2>&1)
   case $drop_in$said in
     hakmem.conf*hakmem:* | hakmem-trial.conf*.hakbox*hakmem:*) echo "$drop_in puts a program on HAKMEM" ;;
     *) echo "no statistics, or no black box, with $variables: $said"; exit 1 ;;
