@@ -175,14 +175,11 @@ struct hak_sample hak__sample;
 _Atomic bool hak__shields;
 bool hak__shield_covers_slow(const void *p) { return (void)p, false; }
 static bool has_none(const void *p) { return (void)p, false; }
-static bool has_any(const void *p) { return (void)p, true; }
-static void free_none(void *p, uint32_t word, const char *function) { (void)word, hak__misuse_invalid(function, p, NULL); }
-const struct hak_kind hak__kind_large = { .free = hak__free_block }, hak__kind_hardened, hak__kind_sealed;
+const struct hak_kind hak__kind_hardened, hak__kind_sealed;
 #define X(name) const struct hak_kind hak__kind_##name = { .has = has_none };
 HAK_KINDS_BESIDE(X)
 #undef X
 const struct hak_kind hak__kind_foreign = { .has = has_none };
-const struct hak_kind hak__kind_none = { .has = has_any, .free = free_none };
 
 /* --- the state in which a schedule begins -------------------------------------------------------------------------------- */
 

@@ -55,7 +55,8 @@ FRESH_TEST(it_runs_and_ends_and_runs_again)
     (void)argument;
     for (uint32_t i = 0; i < 20; i++)
         run_once(i);
-    run_fresh(in_a_child, NULL);
+    if (!HAK_ASAN) /* a thread of its own that is about to end may hold the sanitizer's locks over a fork */
+        run_fresh(in_a_child, NULL);
 }
 
 FRESH_TEST(a_sleep_has_an_end)
