@@ -146,7 +146,8 @@ def fill_devices(root):
 
 
 def inside(root, command, **environment):
-    """A shell command in a root; what it prints."""
+    """A shell command in a root, which has /proc meanwhile; what it prints."""
     plain = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LC_ALL": "C.UTF-8",
              "DEBIAN_FRONTEND": "noninteractive", **environment}
-    return run(["chroot", root, "/bin/sh", "-euc", command], env=plain)
+    script = 'mkdir -p "$1/proc"; mount --bind /proc "$1/proc"; exec chroot "$1" /bin/sh -euc "$2"'
+    return run(["unshare", "--mount", "/bin/sh", "-euc", script, "sh", root, command], env=plain)
