@@ -161,7 +161,7 @@ def test_on_a_terminal(program: Path, columns: int, lines: int) -> None:
             assert len(screen) <= lines
             assert all(cell_len(line.rstrip()) <= columns for line in screen), screen
         whole = "\n".join(screens[-2])
-        assert re.search(r"live \d", whole) and f"pid {process.pid}" in whole and "threads" in whole and "MiB" in whole
+        assert re.search(r"live \d", whole) and f"pid {process.pid}" in whole and "thread" in whole and "MiB" in whole
         assert "…" not in terminal.plain(), "nothing is cut"
         os.write(terminal.master, b"\x03")  # Ctrl-C
         assert terminal.read_to_the_end() == 0
