@@ -11,6 +11,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "out" / "package"
 PACKAGING = ROOT / "packaging"
 SUITE = "bookworm"   # the Debian whose packages are built, and in whose bare root they are installed
+# Before a root and a command: runs it in that root, which has /proc meanwhile.
+ENTER = ("unshare", "--mount", "/bin/sh", "-ec", 'mkdir -p "$1/proc"; mount -t proc proc "$1/proc"; exec chroot "$@"', "sh")
 
 
 class Failed(Exception):
@@ -149,5 +151,4 @@ def inside(root, command, **environment):
     """A shell command in a root, which has /proc meanwhile; what it prints."""
     plain = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LC_ALL": "C.UTF-8",
              "DEBIAN_FRONTEND": "noninteractive", **environment}
-    script = 'mkdir -p "$1/proc"; mount --bind /proc "$1/proc"; exec chroot "$1" /bin/sh -euc "$2"'
-    return run(["unshare", "--mount", "/bin/sh", "-euc", script, "sh", root, command], env=plain)
+    return run([*ENTER, root, "/bin/sh", "-euc", command], env=plain)

@@ -24,7 +24,8 @@ sys.path += [str(BENCH), str(BENCH / "suite"), str(BENCH.parent / "tools"), str(
 
 import drawing
 from allocators import HAKMEM, PEERS, SYSTEM, Allocator, describe, environment_facts
-from redis_memory import ENTER, SERVERS
+from package_common import ENTER, bare_root
+from redis_memory import SERVERS
 from run import UsageError, gather
 
 ROOT = BENCH.parent
@@ -107,7 +108,6 @@ class Newer(Allocator):
 
 
 def newer(release: str) -> Newer:
-    from package_common import bare_root  # pylint: disable=import-outside-toplevel
     root = bare_root(f"memory-{release}", (), release)
     version = subprocess.run(["chroot", str(root), "getconf", "GNU_LIBC_VERSION"], capture_output=True, text=True, check=True).stdout.split()[1]
     return Newer(f"glibc-{version}", "peer", None, root)

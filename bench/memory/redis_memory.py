@@ -25,18 +25,17 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-sys.path.append(str(ROOT / "lab" / "src"))
+sys.path += [str(ROOT / "lab" / "src"), str(ROOT / "tools")]
 sys.dont_write_bytecode = True
 
 from hakmem_lab.target import peers
+from package_common import ENTER
 
 PERCENT, CHUNK, SEED, PATIENCE_S, CALM = 90, 500, 1, 300, 4
 SAVE_DELAY_US = 100   # for each key that the child saves, so that all writes fall into its life
 
 
 SERVERS = {malloc: peers.folder() / f"redis-{malloc}" / "src" / "redis-server" for malloc in ("libc", "jemalloc")}
-# What a process needs of a root of another system, which it becomes.
-ENTER = ("unshare", "--mount", "sh", "-ec", 'mount -t proc proc "$1/proc"; exec chroot "$@"', "sh")
 
 
 def of_suites(module: str):

@@ -126,24 +126,15 @@ static bool gathers(struct hak_heap *heap, uint32_t class, struct hak_span *span
     return true;
 }
 
-/* The heap from which the calling thread would have a copy of the block, locked. NULL: it has none so far, or another has the share. */
-static struct hak_heap *enter_receiver(uint32_t word)
-{
-    struct hak_heap *mine = hak__heap_mine(), *heap = hak__owner_is_own(word) ? hak__heap_by_id(hak__owner_id(word)) : mine;
-    bool serves = heap == mine ? (mine->mode & HAK_MODE_SENTINEL) == 0 : hak_load(&heap->user, HAK_RELAXED) == mine;
-    return serves && hak__heap_lock(heap) ? heap : NULL;
-}
-
 /* An inherited block stays: its move would copy two pages. Upkeep comes here, because a program that moves does little else for a while. */
-bool hak__block_sparse(const void *p, uint32_t percent)
+bool hak__block_sparse(struct hak_heap *receiver, const void *p, uint32_t percent)
 {
     uint32_t word = hak__owner_of(p);
     bool fixed = !hak__names_span(word) || hak__owner_is_inherited(word) || hak__is_large(hak__owner_class(word));
-    struct hak_heap *heap = fixed ? NULL : enter_receiver(word);
-    if (heap == NULL)
+    if (fixed || !hak__heap_lock(receiver))
         return false;
-    bool sparse = gathers(heap, hak__owner_class(word), hak__span_at(hak__slab_of(p)), percent);
-    hak__heap_unlock(heap);
+    bool sparse = gathers(receiver, hak__owner_class(word), hak__span_at(hak__slab_of(p)), percent);
+    hak__heap_unlock(receiver);
     if (sparse)
         hak__upkeep_poll(hak__heap_mine());
     return sparse;

@@ -143,11 +143,12 @@ hak_cold void hak__free_late(void *p, uint32_t word, const char *function);
  * of freed blocks there, so the heap's own state decides. `why_freed`: the message for a free block; NULL: a double free. */
 hak_cold bool hak__check_block(const void *p, uint32_t word, const char *function, const char *why_freed);
 
-/* Shared by the kinds plain, large and user_heap; the last two are hardened's too. hak__block_sparse: not large. */
+/* Shared by the kinds plain, large and user_heap; the last two are hardened's too. hak__block_sparse: not large; `receiver` is the heap
+ * from which the calling thread would have a copy. */
 hak_cold size_t hak__block_usable(const void *p, const char *function);
 hak_cold void hak__block_check_size(const void *p, size_t align, size_t n, const char *function);
 hak_cold bool hak__block_live(const void *p);
-hak_cold bool hak__block_sparse(const void *p, uint32_t percent);
+hak_cold bool hak__block_sparse(struct hak_heap *receiver, const void *p, uint32_t percent);
 void hak__block_lift(const void *p, const char *function);
 hak_cold void hak__block_describe(uintptr_t address, char *text, size_t size);
 hak_cold const void *hak__block_start(uintptr_t address);

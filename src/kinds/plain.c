@@ -339,13 +339,19 @@ hak_noinline void hak__free_block(void *p, uint32_t word, const char *function)
     }
 }
 
+static bool plain_sparse(const void *p, uint32_t percent)
+{
+    struct hak_heap *mine = hak__heap_mine();
+    return (mine->mode & HAK_MODE_SENTINEL) == 0 && hak__block_sparse(mine, p, percent);
+}
+
 const struct hak_kind hak__kind_plain = {
     .free = hak__free_block,
     .usable = hak__block_usable,
     .check_size = hak__block_check_size,
     .lift = hak__block_lift,
     .live = hak__block_live,
-    .sparse = hak__block_sparse,
+    .sparse = plain_sparse,
     .describe = hak__block_describe,
     .around = hak__block_start,
 };

@@ -112,6 +112,13 @@ static void user_heap_free(void *p, uint32_t word, const char *function)
         word = hak__owner_of(p), hak__kind_of(p, word)->free(p, word, function);
 }
 
+/* No copy would come from another thread's share. */
+static bool user_heap_sparse(const void *p, uint32_t percent)
+{
+    struct hak_heap *share = hak__heap_by_id(hak__owner_id(hak__owner_of(p)));
+    return hak_load(&share->user, HAK_RELAXED) == hak__heap_mine() && hak__block_sparse(share, p, percent);
+}
+
 const struct hak_kind hak__kind_user_heap = {
     .free = user_heap_free,
     .usable = hak__block_usable,
@@ -119,7 +126,7 @@ const struct hak_kind hak__kind_user_heap = {
     .lift = hak__block_lift,
     .heap = hak__uheap_of,
     .live = hak__block_live,
-    .sparse = hak__block_sparse,
+    .sparse = user_heap_sparse,
     .describe = hak__block_describe,
     .around = hak__block_start,
 };

@@ -118,7 +118,7 @@ static struct hak_heap *share_new(void)
 
 /* --- the thread's table --------------------------------------------------------------------------------------------------
  *
- * Used only by the thread, or by whoever parks its heap when it has ended. A child forked in the middle of a change finds it valid,
+ * Used only by the thread, or by the thread that parks its heap when it has ended. A child forked in the middle of a change finds it valid,
  * at worst without some of the shares. */
 
 static size_t table_buckets(const struct hak_share_table *table)

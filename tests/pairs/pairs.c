@@ -477,7 +477,7 @@ static void profile(void)
         hak_profile_start(draw() % 2 == 0 ? 1 : 20000);
 }
 
-/* Whoever has a block asks about it; of a heap of the thread's own the copy stays there. */
+/* Each thread asks about the blocks that it has; of a heap of its own the copy stays there. */
 static void move(void)
 {
     for (unsigned i = 0; i < SLOTS; i++) {

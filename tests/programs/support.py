@@ -116,7 +116,7 @@ class Allocator:
                 capture_output=True, text=True, errors="replace", check=False, timeout=limit_s)
         except subprocess.TimeoutExpired as late:
             raise Hang(f"{command[0]} on {self.name} or a process of its own hangs; still there:\n"
-                          f"{served_processes(self.shared_object)}\n{late.stdout!r}\n{late.stderr!r}") from late
+                       f"{served_processes(self.shared_object)}\n{late.stdout!r}\n{late.stderr!r}") from late
         self.take_statistics(done.stderr)
         check(done.returncode == expect,
               f"{command[0]} on {self.name} ended with {done.returncode} instead of {expect}:\n"

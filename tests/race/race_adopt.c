@@ -1,4 +1,4 @@
-/* Adoption and the busy word (heap/take.c, heap/heap.c, heap/heap.c, heap/give.c), every schedule within the bounds:
+/* Adoption and the busy word (heap/take.c, heap/heap.c, heap/give.c), every schedule within the bounds:
  *   1. the spans of a parked heap are taken over while others free into them, while another thread takes the heap up,
  *      and while two adopt at once; a span queued on the former owner's stack is sent on;
  *   2. an owner in its slow path and a sweeper take turns in a heap; one that parks, one that is parked and swept.

@@ -137,4 +137,12 @@ static inline CHECK_UNUSED uint64_t heap_live(struct hak_heap *heap, uint32_t cl
            - hak__cache_count(heap, class);
 }
 
+static inline CHECK_UNUSED uint64_t heap_live_of_all_classes(struct hak_heap *heap)
+{
+    uint64_t live = 0;
+    for (uint32_t class = 0; class < HAK_CLASSES; class++)
+        live += heap_live(heap, class);
+    return live;
+}
+
 #endif

@@ -1,8 +1,8 @@
 /* What qemu's user emulation does wrong, put right for tests under it (linked with --wrap, see HakmemTestLibrary.cmake).
  *
  * Its madvise answers 0 to advice that it does not know and does nothing, also where nothing is mapped: here such advice is refused, as
- * kernels that do not know it refuse it, and children of fork() lack the single pages that they shall lack. Its mincore answers for the machine's pages
- * and not for those that it shows to the program: sixteen bytes where one is expected for pages of 64 KiB. */
+ * kernels that do not know it refuse it, and children of fork() lack the single pages that they shall lack. Its mincore answers
+ * for the machine's pages and not for those that it shows to the program: sixteen bytes where one is expected for pages of 64 KiB. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>

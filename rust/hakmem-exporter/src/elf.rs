@@ -70,12 +70,12 @@ impl Default for Files {
 
 impl Files {
     /// The library in the file of a process's mapping, if it has the symbol.
-    pub fn library_in(&self, folder: &Path, mapping: &Mapping) -> Option<Arc<Image>> {
+    pub fn image_of(&self, folder: &Path, mapping: &Mapping) -> Option<Arc<Image>> {
         let key = (mapping.device.clone(), mapping.inode, mapping.path.clone());
         if let Some(found) = self.0.lock().ok()?.files.get(&key) {
             return found.clone();
         }
-        // Something else may have taken the file's place, such as a pipe, which whoever opens it waits for.
+        // Something else may have taken the file's place, such as a pipe, on which an open would block.
         let path = opened(folder, mapping);
         let image = if path.metadata().ok()?.is_file() { Image::of(&path) } else { None };
         let found = image.filter(|image| image.symbol.is_some()).map(Arc::new);

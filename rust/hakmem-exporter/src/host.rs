@@ -273,7 +273,7 @@ impl Host {
             }
         }
         candidates.sort_by_key(|each| !each.path.rsplit('/').next().unwrap_or("").contains("hakmem"));
-        let address = |each: &Mapping| self.files.library_in(folder, each)?.symbol_in(each);
+        let address = |each: &Mapping| self.files.image_of(folder, each)?.symbol_in(each);
         candidates.into_iter().find_map(address).ok_or(Fault::NotHakmem)
     }
 }

@@ -13,7 +13,7 @@ use hakmem_exporter::server::{router, App};
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// Where to listen. Whoever can reach it can read the figures.
+    /// Where to listen. All who can reach it can read the figures.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9798")]
     listen: SocketAddr,
     /// A file with a token that requests must have ("Authorization: Bearer TOKEN").
