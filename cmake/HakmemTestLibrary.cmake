@@ -10,7 +10,7 @@ target_compile_options(hakmem_test PUBLIC -fno-omit-frame-pointer)
 
 if(CMAKE_CROSSCOMPILING)
   target_sources(hakmem_test PRIVATE "${PROJECT_SOURCE_DIR}/tests/support/qemu.c")
-  target_link_options(hakmem_test INTERFACE -Wl,--wrap=madvise -Wl,--wrap=syscall)
+  target_link_options(hakmem_test INTERFACE -Wl,--wrap=madvise -Wl,--wrap=mincore -Wl,--wrap=syscall)
 endif()
 
 if(HAKMEM_SANITIZE)

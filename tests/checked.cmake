@@ -3,10 +3,13 @@ if(NOT TARGET hakmem_cmocka)
   message(FATAL_ERROR "cmocka was not found; './dev setup' installs it")
 endif()
 
-set(HAKMEM_SANITIZER_ENVIRONMENT
+set(HAKMEM_CHECKED_ENVIRONMENT
   "ASAN_OPTIONS=abort_on_error=1:detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1"
   "UBSAN_OPTIONS=print_stacktrace=1"
   "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+if(CMAKE_CROSSCOMPILING_EMULATOR)
+  list(APPEND HAKMEM_CHECKED_ENVIRONMENT "HAK_TEST_EMULATED=${limit_factor}")
+endif()
 
 # Some kernels randomise addresses more than a sanitizer's shadow memory allows; its programs then
 # stop at random at their start. setarch -R takes the randomness out.
@@ -30,7 +33,7 @@ function(hakmem_add_checked_tests folder)
     target_compile_features(${target} PRIVATE cxx_std_17)
     target_link_libraries(${target} PRIVATE hakmem_test hakmem_cmocka)
     hakmem_register("${folder}.${stem}" ${folder} "${source}" COMMAND ${HAKMEM_TEST_LAUNCHER} $<TARGET_FILE:${target}>)
-    set_property(TEST "${folder}.${stem}" PROPERTY ENVIRONMENT ${HAKMEM_SANITIZER_ENVIRONMENT} ${ARG_ENVIRONMENT})
+    set_property(TEST "${folder}.${stem}" PROPERTY ENVIRONMENT ${HAKMEM_CHECKED_ENVIRONMENT} ${ARG_ENVIRONMENT})
     if(ARG_PROCESSORS)
       set_property(TEST "${folder}.${stem}" PROPERTY PROCESSORS ${ARG_PROCESSORS})
     endif()
@@ -51,7 +54,7 @@ function(hakmem_also_hardened folder stem)
   hakmem_register("hardened.${folder}.${stem}" ${folder} "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/${stem}.c"
     COMMAND ${HAKMEM_TEST_LAUNCHER} $<TARGET_FILE:${folder}_${stem}>)
   set_property(TEST "hardened.${folder}.${stem}" PROPERTY ENVIRONMENT
-    ${HAKMEM_SANITIZER_ENVIRONMENT} HAKMEM_HARDEN=1 ${ARG_ENVIRONMENT})
+    ${HAKMEM_CHECKED_ENVIRONMENT} HAKMEM_HARDEN=1 ${ARG_ENVIRONMENT})
 endfunction()
 
 hakmem_add_checked_tests(stress PROCESSORS 2 ENVIRONMENT "HAK_STRESS_SECONDS=${HAKMEM_STRESS_SECONDS}")

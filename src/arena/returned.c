@@ -6,6 +6,7 @@
 
 /* Of a MiB of 4 KiB pages on a fast machine: 0.1 and 0.5 us for each. FEW_BYTES: the price of less is that of the call. */
 enum { PURGE_NS = 25600, FAULT_NS = 128000, FAULT_TIMES = 5, PRICES_KEPT = 8, FEW_BYTES = 256 << 10, DELAY_SHIFT = 44 };
+enum { LOOKS_PER_DELAY = 2 };
 
 struct hak_return_counts hak__return_counts = { .purge_ns = PURGE_NS };
 
@@ -139,7 +140,9 @@ uint64_t hak__return_period(uint64_t now_ms)
 
 uint64_t hak__return_horizon(uint64_t now_ms)
 {
-    uint64_t most = 0, at = now_ms + HAK_RETURN_MUCH, paid = return_charge(0) / 1000;
+    /* One look notes what is unused, a later one returns it. */
+    uint64_t most = LOOKS_PER_DELAY * (uint64_t)hak_load(&hak__return_counts.look_ms, HAK_RELAXED);
+    uint64_t at = now_ms + HAK_RETURN_MUCH, paid = return_charge(0) / 1000;
     for (unsigned kind = 0; kind < HAK_UNUSED_KINDS; kind++)
         most = hak_max(most, learned_delay(kind, now_ms));
     return most + (return_share() == 0 ? 0 : paid - hak_min(paid, at));
@@ -153,7 +156,6 @@ enum {
     UNUSED_SHARE = 8,
     REPLACED_SHARE = 4, /* what is replaced all the time leaves no more than this part of it unused, whatever returning costs */
     USED_PER_RESERVED = 4,
-    LOOKS_PER_DELAY = 2,
     STEP_TIMES = 200,
     LOOK_MOST_MS = 500
 };

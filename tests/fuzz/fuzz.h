@@ -114,7 +114,7 @@ static void fuzz_child(const uint8_t *data, size_t size, uint8_t *shared)
     setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         signal(signals[i], SIG_DFL);
-    alarm(FUZZ_SECONDS);
+    alarm(FUZZ_SECONDS * limit_factor());
     fuzz_one(&in);
     fuzz_copy_counters(shared, true);
     _exit(0);

@@ -152,7 +152,7 @@ struct call {
 static void make_call(void *argument)
 {
     const struct call *call = argument;
-    alarm(CHILD_SECONDS);
+    alarm(CHILD_SECONDS * limit_factor());
     switch (call->function) {
     case FREE: hak_free(call->p); break;
     case REALLOC: call->p == NULL ? hak_free(hak_realloc(NULL, call->n)) : hak_free(hak_realloc(call->p, call->n + 1)); break;

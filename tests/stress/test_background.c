@@ -249,7 +249,7 @@ int main(void)
     starts_before = stats_now().upkeep_background_starts;
     STRESS_EXPECT(eventually(came_back), "it does not come back");
     is_made_once_in_a_period();
-    if (!HAK_TSAN) {   /* it does not let a forked child start threads */
+    if (!HAK_TSAN && !stress_emulated()) {   /* which do not let a forked child start threads */
         forks();
         does_not_keep_a_process();
     }

@@ -60,6 +60,10 @@ static void child(bool further, const struct hak_heap *swept)
 int main(void)
 {
     unsigned forks = (unsigned)stress_knob("HAK_STRESS_FORKS", 50);
+    if (stress_emulated()) {
+        puts("skipped: qemu: a forked child cannot begin threads");
+        return 77;
+    }
     use();
     pthread_t thread = stress_thread(waits, NULL);
     struct hak_heap *mine = hak__heap_current();

@@ -185,7 +185,8 @@ static const struct hak_os fake_table = {
 /* To be called before anything else of the library. */
 static inline void fake_install(void)
 {
-    fake.limit = fake.largest_probe = SIZE_MAX;
+    fake.limit = SIZE_MAX;
+    fake.largest_probe = is_emulated() ? EMULATED_MOST : SIZE_MAX;
     fake.now = 1000000;
     fake.seen = (struct hak_os_seen){ .memory_max = HAK_OS_UNLIMITED, .memory_high = HAK_OS_UNLIMITED,
                                        .address_space = HAK_OS_UNLIMITED, .data = HAK_OS_UNLIMITED, .cpus = 2 };

@@ -17,6 +17,7 @@ enum { MACHINE_PAGE = 4096, PAGES_MOST = 4096, GUARD_INSTALL = 102, GUARD_REMOVE
 
 int __real_madvise(void *address, size_t size, int advice);
 int __wrap_madvise(void *address, size_t size, int advice);
+int __wrap_mincore(void *address, size_t size, unsigned char *pages);
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, ...);
 
@@ -26,6 +27,7 @@ static long look(char *address, size_t size, unsigned char *pages)
     size_t page = (size_t)sysconf(_SC_PAGESIZE), each = page / MACHINE_PAGE;
     for (size_t done = 0; done < size; done += page * (PAGES_MOST / each)) {
         size_t part = size - done < page * (PAGES_MOST / each) ? size - done : page * (PAGES_MOST / each);
+        memset(machine, 0, sizeof machine);   /* of a part of a page the rest is not said */
         long code = __real_syscall(SYS_mincore, address + done, part, machine);
         if (code != 0)
             return code;
@@ -34,6 +36,8 @@ static long look(char *address, size_t size, unsigned char *pages)
     }
     return 0;
 }
+
+int __wrap_mincore(void *address, size_t size, unsigned char *pages) { return (int)look(address, size, pages); }
 
 long __wrap_syscall(long number, ...)
 {

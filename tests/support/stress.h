@@ -40,8 +40,9 @@ void stress_failed(const char *file, int line, const char *condition, const char
 double stress_knob(const char *name, double otherwise);
 double stress_now(void);
 
-/* HAK_TEST_EMULATED=1: an emulator runs the program. Its own memory counts as the process's, and it keeps some signals and
- * calls of the system for itself. */
+/* HAK_TEST_EMULATED: an emulator runs the program, and children may take so many times as long. Its own memory counts as the
+ * process's, and it keeps some signals and calls of the system for itself. A forked child of threads that begins a thread ends by
+ * qemu's own assertion, and one forked under load hangs in its locks. */
 bool stress_emulated(void);
 void stress_sleep(double seconds);
 

@@ -9,7 +9,7 @@
 enum { MODEL_BLOCKS = 700 };
 
 /* ThreadSanitizer leaves a program not much more than a terabyte in one piece, and not always. */
-#define LARGEST ((size_t)1 << (HAK_TSAN ? 38 : 40))
+#define LARGEST (is_emulated() ? EMULATED_MOST : (size_t)1 << (HAK_TSAN ? 38 : 40))
 
 static const size_t kib = 1 << 10, mib = 1 << 20, gib = 1 << 30;
 
@@ -161,7 +161,7 @@ static void run_model(struct hak_region *region, size_t most, unsigned steps, ui
 
 static void requests_of_a_model(void **state)
 {
-    static const struct { size_t size, most; unsigned steps; } kinds[] = {
+    const struct { size_t size, most; unsigned steps; } kinds[] = {
         { 64 << 10, 8 << 10, 20000 }, { 300000, 40000, 20000 }, { 1 << 20, 200 << 10, 20000 }, { 8 << 20, 1 << 20, 10000 },
         { 80 << 20, 4 << 20, 10000 }, { (size_t)5 << 30, 16 << 20, 4000 }, { LARGEST, 16 << 20, 4000 },
     };

@@ -208,6 +208,19 @@ FRESH_TEST(a_fixed_delay_counts_no_cost)
     expect_eq(hak__return_horizon(fake.now), 100);
 }
 
+/* Steps that took long are rare, and memory goes back later: who waits for it waits for two more of them. */
+FRESH_TEST(slow_steps_defer_the_horizon)
+{
+    (void)argument;
+    start();
+    hak__return_ask((struct hak_retention){ 0 }, fake.now);
+    uint64_t quick = hak__return_horizon(fake.now);
+    hak__return_step(fake.now * 1000000 - 20 * 1000000, hak_load(&hak__return_counts.cost_ns, HAK_RELAXED));
+    uint32_t look_ms = hak__return_ask((struct hak_retention){ 0 }, fake.now).look_ms;
+    expect_op(look_ms, >, quick);
+    expect_op(hak__return_horizon(fake.now), >=, 2 * look_ms);
+}
+
 /* --- the policy, as tables -------------------------------------------------------------------------------------------- */
 
 /* arena/returned.h as tables: what may stay of each kind, for what is in use, its recent peak, the limits and pressure; how long a peak
@@ -452,6 +465,7 @@ int main(void)
         cmocka_unit_test(regret_is_what_comes_back_soon),
         cmocka_unit_test(a_larger_share_returns_more),
         cmocka_unit_test(a_fixed_delay_counts_no_cost),
+        cmocka_unit_test(slow_steps_defer_the_horizon),
         cmocka_unit_test(what_may_stay),
         cmocka_unit_test(limit_of_any_size),
         cmocka_unit_test(little_owed_memory_goes_soon),

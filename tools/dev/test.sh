@@ -2,11 +2,6 @@
 # ./dev test, check, lint, soak.
 TEST_JOBS=2
 
-# The emulator's own limits: its madvise accepts what is not mapped, its address space is the machine's, a program cannot
-# execute itself anew, and resource limits would bind the emulator itself. Its mremap moves several mappings at once, which a kernel
-# refuses. Tests in Python would be given to it, too, with their interpreter. (What can be put right is, in tests/support/qemu.c.)
-NOT_UNDER_QEMU='unit.test_(os|window|arena|huge|regions)|oom[.]test_|stress.test_(fork_|background)|tools[.]|fuzz[.]'
-
 # attribute NAME FILE: a number from the first element of a JUnit report.
 attribute() {
   sed -n "/<testsuite /,/>/s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p" "$2" | head -n 1
@@ -69,9 +64,6 @@ test_preset() {
   fi
   report=$root/$LOGS/test-$preset.xml
   rm -f "$report"
-  case $preset in
-    aarch64 | riscv64) set -- -E "$NOT_UNDER_QEMU" "$@" ;;
-  esac
   ctest --test-dir "out/$preset" --output-on-failure -j "$TEST_JOBS" --output-junit "$report" "$@" </dev/null || true
   if [ ! -f "$report" ]; then
     say "$preset: ctest left no report"
@@ -151,14 +143,13 @@ cmd_test() {
       lab) test_lab "$@" ;;
       aarch64)
         ensure aarch64
-        export HAK_TEST_EMULATED=1
         test_system "64-bit Arm, 4 KiB" aarch64 "$@"
         QEMU_PAGESIZE=16384 test_system "64-bit Arm, 16 KiB" aarch64 -L 'unit|api' "$@"
         QEMU_PAGESIZE=65536 test_system "64-bit Arm, 64 KiB" aarch64 -L 'unit|api' "$@"
         ;;
       riscv64)
         ensure riscv64
-        HAK_TEST_EMULATED=1 test_system "RISC-V" riscv64 "$@"
+        test_system "RISC-V" riscv64 "$@"
         ;;
       musl)
         ensure musl
