@@ -11,7 +11,7 @@
 #include "hakmem.h"
 #include "kinds/kind.h"
 
-hak_inline struct hak_class_offset own_offset(size_t owner_diff) { return (struct hak_class_offset){ (uint32_t)owner_diff }; }
+hak_inline struct hak_class_offset own_offset(size_t owner_diff) { return (struct hak_class_offset){ owner_diff }; }
 
 hak_export hak_fast_path void hak_free(void *p)
 {
@@ -32,8 +32,9 @@ hak_export hak_fast_path void hak_free(void *p)
         return;
     }
     hak__mark_freed(p);
-    if (hak_unlikely(!hak__cache_push(hak__bin_at(heap, own_offset(owner_diff)), p)))
-        hak__free_full(p, owner_diff, heap);
+    struct hak_class_offset offset = own_offset(owner_diff);
+    if (hak_unlikely(!hak__cache_push_at(heap, &offset, p)))
+        hak__free_full(p, offset.bytes, heap);
 }
 
 static hak_noinline void free_known_slow(void *p, size_t align, size_t n, const char *function)
@@ -59,8 +60,8 @@ hak_inline void free_known(void *p, size_t align, size_t n, const char *function
         return;
     }
     hak__mark_freed(p);
-    if (hak_unlikely(!hak__cache_push(hak__bin_at(heap, offset), p)))
-        hak__free_full(p, owner_diff, heap);
+    if (hak_unlikely(!hak__cache_push_at(heap, &offset, p)))
+        hak__free_full(p, offset.bytes, heap);
 }
 
 hak_export void hak_free_sized(void *p, size_t n) { free_known(p, HAK_ALIGN, n, "free_sized"); }

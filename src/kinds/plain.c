@@ -189,7 +189,7 @@ hak_inline bool free_to(struct hak_heap *heap, void *p, struct hak_class_offset 
     if (hak_unlikely(!hak__begins_block(slab, p) || hak__looks_freed(p)))
         return false;
     hak__mark_freed(p);
-    if (hak_unlikely(!hak__cache_push(hak__bin_at(heap, offset), p)))
+    if (hak_unlikely(!hak__cache_push_at(heap, &offset, p)))
         hak__free_full(p, offset.bytes, heap);
     return true;
 }
@@ -328,7 +328,7 @@ hak_noinline void hak__free_block(void *p, uint32_t word, const char *function)
     struct hak_class_offset offset = hak__owner_offset(word);
     if ((word ^ heap->tag) < HAK_CLASS_OFFSET_LIMIT) {
         hak__mark_freed(p);
-        if (!hak__cache_push(hak__bin_at(heap, offset), p))
+        if (!hak__cache_push_at(heap, &offset, p))
             hak__free_full(p, offset.bytes, heap);
     } else if (hak__owner_is_inherited(word)) {
         give_inherited(p, word, heap);

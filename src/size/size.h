@@ -29,13 +29,13 @@ extern __attribute__((visibility("default"))) const struct hak_class hak__class_
 /* A class as the owner map and the request tables store it: as the byte offset of its bin, which is also that of its row in
  * hak__classes, so the fast paths need no shift. Everywhere else a class is its index, a plain number. */
 struct hak_class_offset {
-    uint32_t bytes;
+    size_t bytes;
 };
 hak_inline struct hak_class_offset hak__offset_of_class(uint32_t class)
 {
     return (struct hak_class_offset){ class * HAK_BIN_SIZE };
 }
-hak_inline uint32_t hak__class_of_offset(struct hak_class_offset offset) { return offset.bytes / HAK_BIN_SIZE; }
+hak_inline uint32_t hak__class_of_offset(struct hak_class_offset offset) { return (uint32_t)(offset.bytes / HAK_BIN_SIZE); }
 hak_inline const struct hak_class *hak__class_at_offset(struct hak_class_offset offset)
 {
     hak_assert(offset.bytes % HAK_BIN_SIZE == 0, "an offset is one of a bin");
