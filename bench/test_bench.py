@@ -78,7 +78,7 @@ class Memory(unittest.TestCase):
 
 class Programs(unittest.TestCase):
     def test_help(self) -> None:
-        for command in [[name] for name in PROGRAMS] + [["bench_floor"], ["bench_floor", "tree"]]:
+        for command in [[name] for name in PROGRAMS] + [["bench_tail"], ["bench_floor"], ["bench_floor", "tree"]]:
             with self.subTest(command=command):
                 done = execute(*command, "--help")
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -121,6 +121,23 @@ class Programs(unittest.TestCase):
         done = execute("bench_random_mixed", "1000", "10")
         self.assertIn('args="1000 10 1 16 1040"', done.stdout)
         self.assertTrue(done.stdout.startswith("bench_random_mixed ops_per_s="))
+
+    def test_tail(self) -> None:
+        """Both calls' quantiles ascend, below the longest, and the table has a row for each allocator, call and pattern."""
+        for pattern in ("replace", "swing", "rest"):
+            done = execute("bench_tail", pattern, "20000", "1", "500")
+            lines = re.findall(r"^bench_tail/(malloc|free) .* p50=(\d+) p99=(\d+) p99_9=(\d+) .*longest=(\d+) slow=(\d+) ", done.stdout, re.M)
+            self.assertEqual([line[0] for line in lines], ["malloc", "free"], done.stdout + done.stderr)
+            for line in lines:
+                median, slow, slower, longest, share = map(int, line[1:])
+                self.assertLessEqual(median, slow)
+                self.assertLessEqual(slow, slower)
+                self.assertLess(slower, longest)
+                self.assertLessEqual(share, 1000)
+        done = subprocess.run([sys.executable, "-B", str(run.ROOT / "bench" / "tail.py"), "--quick", "--build", str(BUILD), "--alloc",
+                               "system", "--only", "one thread"], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(len(re.findall(r"^\| system \| [\d,]+ \|", done.stdout, re.M)), 4, done.stdout)
 
     def test_floor_refuses_what_it_has_no_blocks_for(self) -> None:
         done = execute("bench_floor", "tiny_hot", "2000000", "10")

@@ -13,6 +13,7 @@ block for whole slabs and a few blocks for the sizes between.
   gen_classes.py            writes the file
   gen_classes.py --check    fails when the file is not what this program writes
 """
+import itertools
 import pathlib
 import sys
 
@@ -32,6 +33,7 @@ SPREAD_FROM = 4096
 CLASSES_MOST = 64   # HAK_CLASS_LIMIT in base/limits.h; as many as the public statistics have rows, and a word has bits
 BATCH = 32
 BATCH_BYTES = 64 << 10
+LARGE_MULTIPLIER = 1 << 16   # every offset of a slab but 0 gives at least that
 TARGET = pathlib.Path(__file__).resolve().parent.parent / "src" / "size" / "classes.def"
 
 HEADER = """\
@@ -85,6 +87,23 @@ def check_reciprocal(size, slabs, reciprocal):
             raise SystemExit(f"reciprocal of {size} is wrong at offset {offset}")
 
 
+def begins_right(size, slabs, multiplier, step):
+    """Whether the products of free's question tell the starts of blocks from all other offsets (struct hak_class_place)."""
+    bound = slabs * SLAB // size * step
+    products = ((offset, offset * multiplier % (1 << 32)) for offset in range(slabs * SLAB))
+    return all(product == offset // size * step if offset % size == 0 and offset // size < bound // step else product >= bound
+               for offset, product in products)
+
+
+def place(size, slabs):
+    """(multiplier, step): the first multiplier near a multiple of 2^32 / size that tells the starts."""
+    if size > MID_MAX:
+        return LARGE_MULTIPLIER, 1
+    multipliers = ((turns, (turns << 32) // size + 1) for turns in itertools.count(1))
+    near = ((multiplier, multiplier * size - (turns << 32)) for turns, multiplier in multipliers)
+    return next((multiplier, step) for multiplier, step in near if begins_right(size, slabs, multiplier, step))
+
+
 def offset_table(table, name, largest, step):
     """A macro with the class offset for each multiple of `step` bytes; requests round up to one."""
     offsets = [BIN_SIZE * next(i for i, size in enumerate(table) if size >= n) for n in range(0, largest + 1, step)]
@@ -127,6 +146,11 @@ def render():
                      f" /* tail {tail:4.1f} %, inner {inner:4.1f} % */\n")
         previous = size
     lines.append(class_names(table))
+    places = [place(size, span_slabs(size)) for size in table]
+    lines.append(f"#define HAK_LARGE_MULTIPLIER {LARGE_MULTIPLIER}u\n/* Multiplier and step of each class (size/size.h). */\n"
+                 "#define HAK_CLASS_PLACES \\\n")
+    lines.append(", \\\n".join("    " + ", ".join(f"{{ {a}u, {b}u }}" for a, b in places[at:at + 6]) for at in range(0, len(places), 6)))
+    lines.append("\n")
     lines.append(offset_table(table, "HAK_TINY_OFFSETS", TINY_MAX, 16))
     lines.append(offset_table(table, "HAK_MID_OFFSETS", MID_MAX, SPREAD))
     return "".join(lines)

@@ -24,7 +24,8 @@ struct hak_slab {
     _Atomic uint32_t owner;
 #if HAK_PROTECT
     uint32_t start_bound;
-    uint64_t phase;
+    uint32_t phase;
+    uint32_t multiplier;
 #endif
 };
 

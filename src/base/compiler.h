@@ -7,6 +7,12 @@
 
 #define hak_likely(x) __builtin_expect(!!(x), 1)
 #define hak_unlikely(x) __builtin_expect(!!(x), 0)
+/* Has the compiler take a number for a new one, of the same value. Only where it keeps no sum that the processor adds for nothing. */
+#if defined(__x86_64__) && !defined(__clang__)
+#define hak_forget(x) __asm__("" : "+r"(x))
+#else
+#define hak_forget(x) ((void)(x))
+#endif
 #define hak_noinline __attribute__((noinline))
 /* Code that programs rarely run. It is placed after everything that they touch at start, because the kernel maps the neighbours of
  * each touched page (cmake/layout.ld; docs/decisions/0038). hak_aside is placed there too, but optimised for speed. */
@@ -31,14 +37,14 @@
 #define hak_fast_path __attribute__((aligned(64)))
 /* Fetches the cache line of any address for writing. If another processor has written the line, a load and then a store would fetch
  * it twice. */
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__clang__)
 #define hak_prefetch_to_write(p) __asm__ volatile("prefetchw %0" : : "m"(*(const char *)(p)))
 #else
 #define hak_prefetch_to_write(p) __builtin_prefetch((p), 1)
 #endif
 /* Declares `linked`, the C library's function `name` by the version that every glibc gives it on these processors; NULL where no
  * loaded library has it. */
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__clang__)
 #define HAK_FIRST_GLIBC "GLIBC_2.2.5"
 #elif defined(__aarch64__)
 #define HAK_FIRST_GLIBC "GLIBC_2.17"

@@ -41,6 +41,29 @@ hak_inline bool hak__cache_push(struct hak_bin *bin, void *block)
 extern void *const hak__closed_slots[2];
 #define HAK_CLOSED_TOP ((void **)(uintptr_t)&hak__closed_slots[1])
 
+/* The same by a bin's offset, for malloc and free. x86 adds heap and offset in each access, so the compiler shall not keep the sum
+ * (docs/decisions/0115); `offset` keeps its value. */
+hak_inline void *hak__cache_pop_at(struct hak_heap *heap, struct hak_class_offset offset)
+{
+    void **top = hak__bin_at(heap, offset)->top;
+    void *block = top[-1];
+    hak_forget(offset.bytes);
+    if (hak_likely(block != NULL))
+        hak_owner_store(&hak__bin_at(heap, offset)->top, top - 1);
+    return block;
+}
+hak_inline bool hak__cache_push_at(struct hak_heap *heap, struct hak_class_offset *offset, void *block)
+{
+    void **top = hak__bin_at(heap, *offset)->top;
+    hak_forget(offset->bytes);
+    if (hak_unlikely(top == hak__bin_at(heap, *offset)->end))
+        return false;
+    hak_forget(offset->bytes);
+    hak_slot_store(top, block);
+    hak_owner_store(&hak__bin_at(heap, *offset)->top, top + 1);
+    return true;
+}
+
 /* --- the calling thread's heap ----------------------------------------------------------------------------------------------
  *
  * A thread starts with the sentinel: its bins are empty to a pop and full to a push, and its tag owns nothing, so the fast paths

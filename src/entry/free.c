@@ -11,7 +11,7 @@
 #include "hakmem.h"
 #include "kinds/kind.h"
 
-hak_inline struct hak_class_offset own_offset(size_t owner_diff) { return (struct hak_class_offset){ (uint32_t)owner_diff }; }
+hak_inline struct hak_class_offset own_offset(size_t owner_diff) { return (struct hak_class_offset){ owner_diff }; }
 
 hak_export hak_fast_path void hak_free(void *p)
 {
@@ -27,14 +27,14 @@ hak_export hak_fast_path void hak_free(void *p)
         hak__free_foreign(p, owner_diff, heap, HAK_PROTECT ? entry : NULL);
         return;
     }
-    bool block = hak__begins_block(entry, hak__class_at_offset(own_offset(owner_diff)), p);
-    if (hak_unlikely(!block || hak__looks_freed(p))) {
+    if (hak_unlikely(!hak__begins_block(entry, p) || hak__looks_freed(p))) {
         hak__free_verify(p, owner_diff, heap);
         return;
     }
     hak__mark_freed(p);
-    if (hak_unlikely(!hak__cache_push(hak__bin_at(heap, own_offset(owner_diff)), p)))
-        hak__free_full(p, owner_diff, heap);
+    struct hak_class_offset offset = own_offset(owner_diff);
+    if (hak_unlikely(!hak__cache_push_at(heap, &offset, p)))
+        hak__free_full(p, offset.bytes, heap);
 }
 
 static hak_noinline void free_known_slow(void *p, size_t align, size_t n, const char *function)
@@ -54,14 +54,14 @@ hak_inline void free_known(void *p, size_t align, size_t n, const char *function
     const struct hak_slab *entry = &hak__window.map[slab];
     size_t owner_diff = hak_load(&entry->owner, HAK_RELAXED) ^ heap->tag;
     struct hak_class_offset offset = own_offset(owner_diff);
-    if (hak_unlikely(owner_diff >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(entry, hak__class_at_offset(offset), p)
+    if (hak_unlikely(owner_diff >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(entry, p)
                      || hak__looks_freed(p) || !hak__size_fits(hak__class_at_offset(offset)->size, n))) {
         free_known_slow(p, align, n, function);
         return;
     }
     hak__mark_freed(p);
-    if (hak_unlikely(!hak__cache_push(hak__bin_at(heap, offset), p)))
-        hak__free_full(p, owner_diff, heap);
+    if (hak_unlikely(!hak__cache_push_at(heap, &offset, p)))
+        hak__free_full(p, offset.bytes, heap);
 }
 
 hak_export void hak_free_sized(void *p, size_t n) { free_known(p, HAK_ALIGN, n, "free_sized"); }

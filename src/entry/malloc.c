@@ -100,7 +100,7 @@ hak_inline void *malloc_counted(size_t n)
     if (hak_unlikely(left < 0 || !hak__profile_has_joined(heap)))
         return malloc_counted_slow(n);
     struct hak_class_offset offset = hak_likely(n <= HAK_TINY_MAX) ? hak__offset_of_tiny(n) : hak__offset_of_mid(n);
-    void *block = hak__cache_pop(hak__bin_at(hak__heap_current(), offset));
+    void *block = hak__cache_pop_at(hak__heap_current(), offset);
     if (hak_unlikely(block == NULL))
         return malloc_counted_slow(n);
     heap->profile_left = left;

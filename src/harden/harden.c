@@ -65,7 +65,7 @@ size_t hak__harden_size(const void *p, uint32_t word, const char *function, cons
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
     uint32_t class = hak__owner_class(word);
     size_t n = hak__hardened.room[class];
-    if (hak_unlikely(!hak__begins_below(hak__hardened.bound[class], slab, &hak__classes[class], p)))
+    if (hak_unlikely(!hak__begins_below(hak__hardened.bound[class], slab, p)))
         return report_invalid(p, function, "not the start of a block");
     if (hak_unlikely(hak__hardened_is_closed(p, class)))
         return report_freed(p, class, function, why_freed);
@@ -89,7 +89,7 @@ bool hak__harden_is_live(const void *p, uint32_t class)
 {
     uint32_t index;
     size_t n;
-    if (!hak__begins_below(hak__hardened.bound[class], &hak__window.map[hak__slab_of(p)], &hak__classes[class], p)
+    if (!hak__begins_below(hak__hardened.bound[class], &hak__window.map[hak__slab_of(p)], p)
         || hak__hardened_is_closed(p, class))
         return false;
     const hak_key *mark = hak__hardened_mark(p, class);

@@ -123,7 +123,7 @@ hak_inline bool hak__harden_is_block(const void *p, uint32_t class)
 {
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
     size_t n;
-    return hak__begins_below(hak__hardened.bound[class], slab, &hak__classes[class], p) && hak__hardened.canary
+    return hak__begins_below(hak__hardened.bound[class], slab, p) && hak__hardened.canary
         && hak__is_sealed(p, class, &n) && hak__slack_is_whole(p, n, hak__hardened.room[class] - HAK_SEAL);
 }
 

@@ -17,7 +17,7 @@ static void lay_out_class(struct hak_hardened *to, uint32_t index)
     size_t fits = (whole - guard) / class->size, blocks = fits < class->blocks ? fits : class->blocks;
     to->blocks[index] = (uint16_t)(blocks == 0 ? 1 : blocks);
     to->room[index] = (uint32_t)(blocks == 0 ? class->size - guard : class->size);
-    to->bound[index] = to->blocks[index] * hak__class_excess(class);
+    to->bound[index] = to->blocks[index] * hak__class_places[index].step;
 }
 
 void hak__hardened_begin(void)

@@ -37,7 +37,7 @@ bool hak__check_block(const void *p, uint32_t word, const char *function, const 
     hak_assert(hak__names_span(word) && hak__slab_of(p) < hak_read_mostly(&hak__window.slabs), "an address in a span");
     uint32_t limit = hak__start_bound(slab);
     bool keys_lost = hak__start_bound_is_lost(limit);
-    if (!hak__begins_below(limit, slab, class, p)) {
+    if (!hak__begins_below(limit, slab, p)) {
         uint32_t index;
         bool start = hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK;
         if (!start || !keys_lost) {
@@ -66,7 +66,7 @@ bool hak__block_live(const void *p)
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
     uint32_t index, class = hak__owner_class(hak__owner_of(p)), limit = hak__start_bound(slab);
     if (!hak__start_bound_is_lost(limit))
-        return hak__begins_below(limit, slab, &hak__classes[class], p) && !freed_before(class, p, false);
+        return hak__begins_below(limit, slab, p) && !freed_before(class, p, false);
     return hak__span_index(hak__span_at(hak__slab_of(p)), p, &index) == HAK_SPAN_OK && !freed_before(class, p, true)
         && !hak__cache_has_purged(class, p);
 }

@@ -197,7 +197,7 @@ hak_inline const struct hak_class *hak__class_at(const void *p)
         return NULL;
     const struct hak_class *class = hak__owner_sizes(word);
     if (HAK_PROTECT)
-        return hak_likely(hak__begins_block(&hak__window.map[slab], class, p) && !hak__looks_freed(p)) ? class : NULL;
+        return hak_likely(hak__begins_block(&hak__window.map[slab], p) && !hak__looks_freed(p)) ? class : NULL;
     size_t before = (size_t)hak_load(&hak__spans[slab].back, HAK_RELAXED) * HAK_SLAB_SIZE;
     struct hak_place place = hak__place_of(class->reciprocal, before + distance % HAK_SLAB_SIZE);
     return hak_likely(hak__place_is_block(place, class->reciprocal, class->blocks)) ? class : NULL;

@@ -186,10 +186,10 @@ hak_inline bool free_post(struct hak_heap *heap, size_t slab, void *p)
 /* Frees a block of the thread's heap or share; false: it does not look like one in use. */
 hak_inline bool free_to(struct hak_heap *heap, void *p, struct hak_class_offset offset, const struct hak_slab *slab)
 {
-    if (hak_unlikely(!hak__begins_block(slab, hak__class_at_offset(offset), p) || hak__looks_freed(p)))
+    if (hak_unlikely(!hak__begins_block(slab, p) || hak__looks_freed(p)))
         return false;
     hak__mark_freed(p);
-    if (hak_unlikely(!hak__cache_push(hak__bin_at(heap, offset), p)))
+    if (hak_unlikely(!hak__cache_push_at(heap, &offset, p)))
         hak__free_full(p, offset.bytes, heap);
     return true;
 }
@@ -236,7 +236,7 @@ static hak_noinline void free_apart(void *p, uint32_t word, struct hak_heap *hea
     if (hak__owner_is_inherited(word) && starts && !hak__looks_freed(p)) {
         if (hak__shield_lift(p)) /* its pages may be read-only */
             give_inherited(p, word, heap);
-    } else if ((heap->mode & HAK_MODE_SENTINEL) != 0 && hak__begins_block(slab, hak__owner_sizes(word), p)) {
+    } else if ((heap->mode & HAK_MODE_SENTINEL) != 0 && hak__begins_block(slab, p)) {
         free_rest(p, word, heap);
     } else {
         free_by_kind(p, word);
@@ -294,7 +294,7 @@ void hak__free_foreign(void *p, size_t owner_diff, struct hak_heap *heap, const 
     bool absorbs = owner_diff != heap->tag && hak__cache_absorbs(heap, offset);
     if (absorbs)
         hak__prefetch_mark(p); /* for writing: the check alone would fetch the line for reading, and the mark refetch it */
-    if (hak_unlikely(owner_diff == heap->tag || !hak__begins_block(slab, hak__class_at_offset(offset), p)
+    if (hak_unlikely(owner_diff == heap->tag || !hak__begins_block(slab, p)
                      || (absorbs && hak__looks_freed(p)))) {
         free_by_kind(p, (uint32_t)owner_diff ^ heap->tag);
         return;
@@ -328,7 +328,7 @@ hak_noinline void hak__free_block(void *p, uint32_t word, const char *function)
     struct hak_class_offset offset = hak__owner_offset(word);
     if ((word ^ heap->tag) < HAK_CLASS_OFFSET_LIMIT) {
         hak__mark_freed(p);
-        if (!hak__cache_push(hak__bin_at(heap, offset), p))
+        if (!hak__cache_push_at(heap, &offset, p))
             hak__free_full(p, offset.bytes, heap);
     } else if (hak__owner_is_inherited(word)) {
         give_inherited(p, word, heap);

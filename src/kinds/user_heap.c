@@ -57,8 +57,7 @@ static bool check_own(void *p, uint32_t word, const char *function)
     if (hak__hardened_at(hak__slab_of(p)))
         return hak__shield_lift(p) && hak__harden_size(p, word, function, NULL) != HAK_NO_BLOCK;
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
-    const struct hak_class *class = hak__owner_sizes(word);
-    if (!hak__begins_block(slab, class, p) || hak__looks_freed(p)) {
+    if (!hak__begins_block(slab, p) || hak__looks_freed(p)) {
         bool usable = hak__shield_lift(p);
         return hak__check_block(p, word, function, NULL) && usable;
     }

@@ -19,7 +19,7 @@ hak_noinline void *hak__malloc_slow(size_t n);
 
 hak_inline void *hak__pop_from(struct hak_heap *heap, struct hak_class_offset offset)
 {
-    void *block = hak__cache_pop(hak__bin_at(heap, offset));
+    void *block = hak__cache_pop_at(heap, offset);
     if (hak_likely(block != NULL))
         hak__mark_live(block);
     return block;

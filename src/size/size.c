@@ -6,6 +6,7 @@ const struct hak_class hak__classes[HAK_CLASSES] = {
 #include "size/classes.def"
 };
 #undef X
+const struct hak_class_place hak__class_places[HAK_CLASSES] = { HAK_CLASS_PLACES };
 extern const struct hak_class hak__class_rows[HAK_CLASSES] HAK_ALIAS(hak__classes);
 
 const uint16_t hak__tiny_class_offset[HAK_TINY_MAX / HAK_ALIGN + 1] = { HAK_TINY_OFFSETS };

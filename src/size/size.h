@@ -29,13 +29,13 @@ extern __attribute__((visibility("default"))) const struct hak_class hak__class_
 /* A class as the owner map and the request tables store it: as the byte offset of its bin, which is also that of its row in
  * hak__classes, so the fast paths need no shift. Everywhere else a class is its index, a plain number. */
 struct hak_class_offset {
-    uint32_t bytes;
+    size_t bytes;
 };
 hak_inline struct hak_class_offset hak__offset_of_class(uint32_t class)
 {
     return (struct hak_class_offset){ class * HAK_BIN_SIZE };
 }
-hak_inline uint32_t hak__class_of_offset(struct hak_class_offset offset) { return offset.bytes / HAK_BIN_SIZE; }
+hak_inline uint32_t hak__class_of_offset(struct hak_class_offset offset) { return (uint32_t)(offset.bytes / HAK_BIN_SIZE); }
 hak_inline const struct hak_class *hak__class_at_offset(struct hak_class_offset offset)
 {
     hak_assert(offset.bytes % HAK_BIN_SIZE == 0, "an offset is one of a bin");
@@ -108,8 +108,14 @@ hak_inline struct hak_place hak__place_of(uint64_t reciprocal, size_t offset)
     return (struct hak_place){ (uint64_t)(product >> 64), (uint64_t)product };
 }
 
-/* The increase of the fraction from one block to the next. */
-hak_inline uint32_t hak__class_excess(const struct hak_class *class) { return (uint32_t)(class->reciprocal * class->size); }
+/* What free asks in fewer instructions: where blocks begin, not which they are. Modulo 2^32, offset * multiplier is i * step for the
+ * start of block i, and at least blocks * step for any other offset in a span: the generator has checked each. Blocks of the large
+ * pool begin in different slabs; there the product tells those inside one slab (span/span.c, hak__span_map_places). */
+struct hak_class_place {
+    uint32_t multiplier;
+    uint32_t step;
+};
+extern const struct hak_class_place hak__class_places[HAK_CLASSES];
 
 /* Whether the place is the start of one of the first `blocks` blocks. */
 hak_inline bool hak__place_is_block(struct hak_place place, uint64_t reciprocal, uint64_t blocks)

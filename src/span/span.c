@@ -40,17 +40,26 @@ static void map_limit(struct hak_span *span)
 {
     size_t slab = hak__span_slab(span);
     bool verify = span->keys || (hak_load(&span->shielded, HAK_RELAXED) & HAK_SHIELD_SPAN) != 0;
-    uint32_t limit = verify ? 0 : span->frontier * hak__class_excess(&hak__classes[span->class]);
+    uint32_t limit = verify ? 0 : span->frontier * hak__class_places[span->class].step;
     for (uint32_t i = 0; i < placed_slabs(span); i++)
         hak__map_start_bound(&hak__window.map[slab + i], limit);
+}
+
+/* In the large pool the start of block i, the only one in its slab, gives i there; any other offset 2^15 at least. */
+static uint32_t large_phase(const struct hak_span *span, uint32_t slab)
+{
+    size_t size = hak__classes[span->class].size, from = slab * HAK_SLAB_SIZE, index = hak_div_up(from, size);
+    size_t offset = index * size - from;
+    return offset < HAK_SLAB_SIZE ? (uint32_t)(index - offset * HAK_LARGE_MULTIPLIER) : HAK_LARGE_MULTIPLIER / 2;
 }
 
 void hak__span_map_places(struct hak_span *span)
 {
     size_t slab = hak__span_slab(span);
-    uint64_t reciprocal = hak__classes[span->class].reciprocal;
+    uint32_t multiplier = hak__class_places[span->class].multiplier;
     for (uint32_t i = 0; i < placed_slabs(span); i++)
-        hak__map_phase(&hak__window.map[slab + i], i * HAK_SLAB_SIZE * reciprocal);
+        hak__map_place(&hak__window.map[slab + i], multiplier,
+                       hak__is_large(span->class) ? large_phase(span, i) : i * HAK_SLAB_SIZE * multiplier);
     map_limit(span);
 }
 

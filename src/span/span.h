@@ -27,10 +27,10 @@
  * Free, realloc and malloc_usable_size ask two questions before they use an address: does a block that has been handed out begin
  * there, and does it look freed already? A build with HAKMEM_PROTECT=OFF asks neither.
  *
- * Where blocks begin. The fraction of a block's place in its span (size/size.h) is index * excess; an address inside a block has a
- * larger one than any of those. Fractions add up, so the map stores for each slab the fraction of its start, and one multiplication
- * with the offset inside the slab and one addition give that of any address. It is below `start_bound` = excess * frontier only for
- * the starts of blocks below the frontier: those handed out at some time.
+ * Where blocks begin. An offset in a span times the class's multiplier, modulo 2^32, is index * step for the start of a block, and
+ * for any other offset more than all of those (struct hak_class_place). Such products add up, so the map stores for each slab that of
+ * its start, and one multiplication with the offset inside the slab and one addition give that of any address. It is below
+ * `start_bound` = step * frontier only for the starts of blocks below the frontier: those handed out at some time.
  *
  * Which blocks look freed. A freed block bears a key in its first word, a random number of this process, which malloc removes; a
  * block freed by another thread gets it when its owner collects it (docs/decisions/0069). A program may store the same number in a
@@ -51,7 +51,11 @@ hak_inline void hak__map_start_bound(struct hak_slab *slab, uint32_t start_bound
 {
     hak_owner_store(&slab->start_bound, start_bound);
 }
-hak_inline void hak__map_phase(struct hak_slab *slab, uint64_t phase) { hak_owner_store(&slab->phase, phase); }
+hak_inline void hak__map_place(struct hak_slab *slab, uint32_t multiplier, uint32_t phase)
+{
+    hak_owner_store(&slab->multiplier, multiplier);
+    hak_owner_store(&slab->phase, phase);
+}
 
 /* Upkeep may set start_bound to 0, and the owner set it again, at any time; so a caller with two questions reads it once. */
 hak_inline uint32_t hak__start_bound(const struct hak_slab *slab) { return hak_peek(&slab->start_bound); }
@@ -59,14 +63,15 @@ hak_inline uint32_t hak__start_bound(const struct hak_slab *slab) { return hak_p
 /* Whether the slab's start_bound tells nothing. */
 hak_inline bool hak__start_bound_is_lost(uint32_t start_bound) { return start_bound == 0; }
 
-/* Whether a block of the class named by the slab's word begins at p and has been handed out at some time. */
-hak_inline bool hak__begins_below(uint32_t start_bound, const struct hak_slab *slab, const struct hak_class *class, const void *p)
+/* Whether a block begins at p, in a slab whose word names a class, and has been handed out at some time. */
+hak_inline bool hak__begins_below(uint32_t start_bound, const struct hak_slab *slab, const void *p)
 {
-    return (uint16_t)(uintptr_t)p * class->reciprocal + hak_read_mostly(&slab->phase) < start_bound;
+    uint32_t offset = (uint16_t)(uintptr_t)p;
+    return offset * hak_read_mostly(&slab->multiplier) + hak_read_mostly(&slab->phase) < start_bound;
 }
-hak_inline bool hak__begins_block(const struct hak_slab *slab, const struct hak_class *class, const void *p)
+hak_inline bool hak__begins_block(const struct hak_slab *slab, const void *p)
 {
-    return hak__begins_below(hak_read_mostly(&slab->start_bound), slab, class, p);
+    return hak__begins_below(hak_read_mostly(&slab->start_bound), slab, p);
 }
 
 hak_inline bool hak__looks_freed(const void *p) { return *(const hak_key *)p == hak__freed_key; }
@@ -84,18 +89,16 @@ hak_inline void hak__prefetch_mark(const void *p) { hak_prefetch_to_write(p); } 
 #define HAK_START_BOUND_AT 0   /* there is none */
 
 hak_inline void hak__map_start_bound(struct hak_slab *slab, uint32_t start_bound) { (void)slab, (void)start_bound; }
-hak_inline void hak__map_phase(struct hak_slab *slab, uint64_t phase) { (void)slab, (void)phase; }
-hak_inline bool hak__begins_block(const struct hak_slab *slab, const struct hak_class *class, const void *p)
+hak_inline void hak__map_place(struct hak_slab *slab, uint32_t multiplier, uint32_t phase)
 {
-    (void)slab, (void)class, (void)p;
-    return true;
+    (void)slab, (void)multiplier, (void)phase;
 }
+hak_inline bool hak__begins_block(const struct hak_slab *slab, const void *p) { return (void)slab, (void)p, true; }
 hak_inline uint32_t hak__start_bound(const struct hak_slab *slab) { return (void)slab, 1; }
 hak_inline bool hak__start_bound_is_lost(uint32_t start_bound) { return (void)start_bound, false; }
-hak_inline bool hak__begins_below(uint32_t start_bound, const struct hak_slab *slab, const struct hak_class *class, const void *p)
+hak_inline bool hak__begins_below(uint32_t start_bound, const struct hak_slab *slab, const void *p)
 {
-    (void)start_bound, (void)slab, (void)class, (void)p;
-    return true;
+    return (void)start_bound, (void)slab, (void)p, true;
 }
 hak_inline bool hak__looks_freed(const void *p)
 {

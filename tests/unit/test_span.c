@@ -315,6 +315,26 @@ static void index_of_addresses(void **state)
     }
 }
 
+/* What free asks of each address in a span's slabs (span/span.h), whatever part of its blocks has been handed out. */
+static void beginnings_of_handed_out_blocks(void **state)
+{
+    static void *out[HAK_SPAN_BLOCKS_MAX];
+    (void)state;
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        const size_t size = hak__classes[c].size, slabs = hak__classes[c].blocks == 1 ? 1 : hak__classes[c].slabs;
+        struct hak_span *span = create(c);
+        for (uint32_t want = 1; want != 0; want = span->frontier != span->blocks ? span->blocks : 0) {
+            take(span, out, want);
+            const char *start = hak__span_start(span);
+            for (size_t at = 0; at < slabs * HAK_SLAB_SIZE; at++) {
+                bool begins = !HAK_PROTECT || (at % size == 0 && at / size < span->frontier);
+                if (hak__begins_block(&hak__window.map[SLAB + at / HAK_SLAB_SIZE], start + at) != begins)
+                    check_failed(__FILE__, __LINE__, "block size, offset", size, at);
+            }
+        }
+    }
+}
+
 /* --- remote frees ---------------------------------------------------------------------------------------------------- */
 
 static bool is_not_free(const struct hak_span *span, const void *block) { return (void)span, (void)block, false; }
@@ -399,7 +419,7 @@ static void inherited_blocks_are_not_written(void **state)
     expect_ptr(out[0], block_at(span, 3));
     expect(hak__looks_freed(out[0]) && hak__looks_freed(block_at(span, 70)) && is_unwritten(block_at(span, 4)));
     expect(!hak__span_is_inherited(span) && hak__owner_at(SLAB) != word);
-    expect(hak__begins_block(&hak__window.map[SLAB], &hak__classes[0], block_at(span, 4)));
+    expect(hak__begins_block(&hak__window.map[SLAB], block_at(span, 4)));
     hak__window.generation = 0;
     hak__freed_key = 0;
 }
@@ -530,6 +550,7 @@ int main(void)
         cmocka_unit_test(faults_are_found),
         cmocka_unit_test(other_spans_blocks_end_the_batch),
         cmocka_unit_test(index_of_addresses),
+        cmocka_unit_test(beginnings_of_handed_out_blocks),
         cmocka_unit_test(collected_once),
         cmocka_unit_test(remote_faults_are_found),
         cmocka_unit_test(inherited_blocks_are_not_written),

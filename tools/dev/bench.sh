@@ -79,6 +79,16 @@ cmd_bench() {
       build_preset release
       exec python3 -B bench/memory/memory.py "$@"
       ;;
+    --tail)
+      shift
+      case " $* " in
+        *" --help "*) exec python3 -B bench/tail.py "$@" ;;
+      esac
+      ensure build
+      ensure peers || say "going on with the allocators that are installed"
+      build_preset release
+      exec python3 -B bench/tail.py "$@"
+      ;;
     --guard)
       shift
       ensure build
