@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """What hardened mode costs: processor time per operation of the micro benchmarks, in ratios.
 
-  bench/hardened.py [--rounds N] [--parts] [--peer LIBRARY] [--build FOLDER] [--only REGEX]
+  bench/hardened.py [--real] [--rounds N] [--parts] [--peer LIBRARY] [--build FOLDER] [--only REGEX]
 
 Columns are configurations of one library: `off` (HAKMEM_HARDEN=0, in ns per operation), `on`, and with --parts each part of it
 alone (`quarantine`: beside zero_size, since it is no part that can be alone); with --peer another library, preloaded in HAKMEM's place. They run interleaved; each figure is
 the median of the rounds. All but `off` are in relation to it; the last line is the geometric mean. --peer adds a column `on/peer`.
+--real: whole programs, in relation to the C library's malloc; each figure but the first is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -25,6 +26,15 @@ PARTS = ("canary", "zero", "random", "quarantine", "guards", "regions", "zero_si
 PROGRAMS = ("bench_tiny_hot 16 8000000", "bench_random_mixed 1500000 400", "bench_mid_large_mt 2 20000 64",
             "bench_large_mt 2 3000", "larson 1 8 1000 500 100 4141 2", "bench_tree 14 10", "bench_remote oneway 1 200000",
             "bench_remote exchange 1 200000", "bench_thread_churn 400", "bench_calloc 4096 16 20", "bench_realloc all 2")
+JSON = ("import json; d = [{'id': i, 'name': 'user %d' % i, 'tags': ['a%d' % (i % 7), 'b', 'c' * (i % 30)], 'v': i * 1.5, 'n': None, "
+        "'sub': {'x': i, 'y': [i, i + 1, i + 2]}} for i in range(5000)]\nfor _ in range(6): json.loads(json.dumps(d))")
+PARSE = "import ast, json.decoder as d; source = open(d.__file__).read()\nfor _ in range(40): ast.parse(source)"
+HASH = ("my %h; for my $i (1..120000) { $h{\"k$i\"} = [$i, \"v$i\"]; } my $s = 0; "
+        "for my $k (sort keys %h) { $s += $h{$k}[0]; delete $h{$k} if $s % 3 == 0; } my @a = map { join(',', $_, 2 * $_) } 1..60000;")
+SORT = ("with recursive c(x) as (select 1 union all select x + 1 from c where x < 300000) select sum(length(y)) from "
+        "(select x, printf('%d-%s', x, hex(x)) y from c order by y);")
+REAL = {"json": (sys.executable, "-c", JSON), "python": (sys.executable, "-c", PARSE), "perl": ("perl", "-e", HASH),
+        "sqlite": ("sqlite3", ":memory:", SORT)}
 Environment = dict[str, str]
 
 
@@ -54,15 +64,43 @@ def run(command: list[str], environment: Environment) -> float:
     return spent * 1e9 / operations
 
 
+def run_real(name: str, environment: Environment) -> float:
+    """Milliseconds of processor time."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("HAKMEM_")}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(REAL[name], env={**clean, "PYTHONMALLOC": "malloc" if name == "json" else "default", **environment},
+                   stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) * 1e3
+
+
+def compare_real(every: dict[str, Environment], rounds: int, only: str) -> None:
+    every = {"glibc": {}, **every}
+    names = list(every)[1:]
+    print("| Program | glibc, ms | " + " | ".join(names) + " |\n|---|---|" + "---|" * len(names))
+    means: dict[str, list[float]] = {name: [] for name in names}
+    for program in (name for name in REAL if re.search(only, name)):
+        times = [{name: run_real(program, environment) for name, environment in every.items()} for _ in range(rounds)]
+        for name in names:
+            means[name].append(statistics.median(time[name] / time["glibc"] for time in times))
+        print(f"| {program} | {statistics.median(time['glibc'] for time in times):.0f} | "
+              + " | ".join(f"{means[name][-1]:.2f}" for name in names) + " |", flush=True)
+    print("| geometric mean | | " + " | ".join(f"{statistics.geometric_mean(means[name]):.2f}" for name in names) + " |")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--parts", action="store_true")
+    parser.add_argument("--real", action="store_true")
     parser.add_argument("--peer", type=Path)
     parser.add_argument("--build", type=Path, default=ROOT / "out" / "release")
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
     every = configurations(arguments.build / "libhakmem.so", arguments.parts, arguments.peer)
+    if arguments.real:
+        compare_real(every, arguments.rounds, arguments.only)
+        return 0
     programs = [program for program in PROGRAMS if re.search(arguments.only, program)]
     rows: dict[str, dict[str, float]] = {}
     for program in programs:

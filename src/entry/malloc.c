@@ -57,6 +57,9 @@ static hak_noinline void *malloc_rest(size_t n, uint32_t class)
 {
     if (hak_likely(!hak_load(&hak__hardened.open, HAK_RELAXED)))
         return alloc_any(n, class);
+    /* acquire: pairs with the release at the start; no sample comes in question. */
+    if (hak_load(&hak__hardened.quick, HAK_ACQUIRE) && !hak__profile_counts())
+        return hak__malloc_hardened(n);
     void *block = n > HAK_MID_MAX || hak__profile_malloc_counts() ? NULL : hak__request_sample(NULL, HAK_ALIGN, n);
     if (block != NULL)
         return block;

@@ -54,9 +54,10 @@ static hak_cold size_t survive_overflow(const void *p, uint32_t class, size_t n,
 {
     struct hak_heap *heap = hak__heap_mine();
     report_overflow(p, hak__classes[class].size, function);
-    const void *before = hak__quarantine_at((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, p);
+    struct hak_quarantine *quarantine = (heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap->quarantine;
+    const void *before = hak__quarantine_at(quarantine, p);
     hak__seal((void *)(uintptr_t)p, class, n);
-    hak__quarantine_at_end((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, before);
+    hak__quarantine_at_end(quarantine, before);
     return freeing ? HAK_NO_BLOCK : n;
 }
 
@@ -103,7 +104,8 @@ bool hak__harden_is_live(const void *p, uint32_t class)
 size_t hak__harden_asked(const void *p, uint32_t class, size_t otherwise)
 {
     size_t n = otherwise;
-    return !hak__hardened_is_closed(p, class) && hak__harden_is_block(p, class) && hak__is_sealed(p, class, &n) ? n : otherwise;
+    bool sealed = hak__hardened.canary && !hak__hardened_is_closed(p, class) && hak__harden_is_in_use(p, class);
+    return sealed && hak__is_sealed(p, class, &n) ? n : otherwise;
 }
 
 /* --- malloc and free ----------------------------------------------------------------------------------------------------- */
@@ -157,7 +159,7 @@ void *hak__harden_take(struct hak_heap *heap, uint32_t class, size_t n)
     void *block;
     do
         block = next_block(heap, class);
-    while (block != NULL && hak_unlikely(!hak__harden_begin_block(heap, block, class, n)));
+    while (block != NULL && hak_unlikely(!hak__harden_begin_block(heap->quarantine, block, class, n)));
     return block;
 }
 
@@ -173,7 +175,7 @@ void hak__harden_free(struct hak_heap *heap, void *p, uint32_t word, const char 
         return;
     }
     if (!closed)
-        hak__harden_clear(heap, p, class);
+        hak__harden_clear(heap->quarantine, p, class);
     hak__quarantine_add(heap, p, word, function);
 }
 
@@ -183,11 +185,12 @@ bool hak__harden_resize(struct hak_heap *heap, void *p, uint32_t class, size_t h
     size_t room = hak__hardened.room[class], need = n + (hak__hardened.canary ? HAK_SEAL : 0);
     if (n == 0 || need > room || (need < room / 2 && !wasteful))
         return false;
-    const void *before = hak__quarantine_at(heap, p);
+    struct hak_quarantine *quarantine = heap == NULL ? NULL : heap->quarantine;
+    const void *before = hak__quarantine_at(quarantine, p);
     if (hak__hardened.canary && n > have)
         memset((char *)p + have, 0, hak_min(n, hak__slack_end(have & ~(size_t)7, room - HAK_SEAL)) - have);
     hak__seal(p, class, n);
-    hak__quarantine_at_end(heap, before);
+    hak__quarantine_at_end(quarantine, before);
     return true;
 }
 

@@ -15,6 +15,7 @@
 
 #include "harden/quarantine.h"
 #include "harden/spans.h"
+#include "span/shield.h"
 
 /* Slack is filled and checked up to this. Bits 8 to 39 of a seal are its check; the bits above hold the slack, disguised. */
 enum { HAK_SLACK_CHECKED = 128, HAK_SEAL = 8, HAK_SLACK_SHIFT = 40, HAK_HUGE_SEAL = 16 };
@@ -104,37 +105,41 @@ hak_inline bool hak__harden_is_left(const void *p, uint32_t class)
 
 hak_cold void hak__harden_written(const void *p, uint32_t class);
 
-/* Turns a free block into one of n bytes. Here and below `heap` is the calling thread's. False: it had been written to, and is to be
- * left alone. */
-hak_inline bool hak__harden_begin_block(struct hak_heap *heap, void *p, uint32_t class, size_t n)
+/* Turns a free block into one of n bytes. Here and below `quarantine` and `heap` are the calling thread's. False: it had been written
+ * to, and is to be left alone. */
+hak_inline bool hak__harden_begin_block(struct hak_quarantine *quarantine, void *p, uint32_t class, size_t n)
 {
     bool clear = !hak__hardened.zero || hak__is_clear(p, class);
     if (hak_unlikely(!clear))
         hak__harden_written(p, class);
-    const void *before = hak__quarantine_at(heap, p);
+    const void *before = hak__quarantine_at(quarantine, p);
     *hak__hardened_mark(p, class) = 0;
     hak__seal(p, class, n);
-    hak__quarantine_at_end(heap, before);
+    hak__quarantine_at_end(quarantine, before);
     return clear;
 }
 
-/* Whether a block in use begins at p, an address in a slab of the class, as its canary says; false without canaries. */
-hak_inline bool hak__harden_is_block(const void *p, uint32_t class)
+/* Whether a block in use begins at p, an address in a slab of the class, as its canary says; without canaries, as the lack of a mark
+ * says. False: hak__harden_size judges. The program has not changed the rights of the block's pages. */
+hak_inline bool hak__harden_is_in_use(const void *p, uint32_t class)
 {
     const struct hak_slab *slab = &hak__window.map[hak__slab_of(p)];
     size_t n;
-    return hak__begins_below(hak__hardened.bound[class], slab, p) && hak__hardened.canary
-        && hak__is_sealed(p, class, &n) && hak__slack_is_whole(p, n, hak__hardened.room[class] - HAK_SEAL);
+    if (hak_unlikely(!hak__begins_below(hak__hardened.bound[class], slab, p)))
+        return false;
+    if (hak_unlikely(!hak__hardened.canary))
+        return !hak__shield_covers(p) && !hak__hardened_is_mark(*hak__hardened_mark(p, class));
+    return hak__is_sealed(p, class, &n) && hak__slack_is_whole(p, n, hak__hardened.room[class] - HAK_SEAL);
 }
 
 /* Puts the mark where the seal was: a concurrent check of the heap finds one or the other. */
-hak_inline void hak__harden_clear(struct hak_heap *heap, void *p, uint32_t class)
+hak_inline void hak__harden_clear(struct hak_quarantine *quarantine, void *p, uint32_t class)
 {
-    const void *before = hak__quarantine_at(heap, p);
+    const void *before = hak__quarantine_at(quarantine, p);
     *hak__hardened_mark(p, class) = hak__freed_key;
     if (hak__hardened.zero)
         hak__hardened_clear(p, hak__hardened.room[class] - 8);
-    hak__quarantine_at_end(heap, before);
+    hak__quarantine_at_end(quarantine, before);
 }
 
 /* --- whole calls ------------------------------------------------------------------------------------------------------- */

@@ -26,8 +26,8 @@ enum { CALLS_PER_UPKEEP = 256 };
 /* Whether the heap's hidden bins may be used without its lock. */
 hak_inline bool is_quick(const struct hak_heap *heap)
 {
-    return hak_likely((heap->mode & ~(uint32_t)(HAK_MODE_POLLING | HAK_MODE_PROFILED)) == HAK_MODE_HARDENED && hak__hardened.quick
-                      && heap->quarantine != NULL);
+    return hak_likely((heap->mode & ~(uint32_t)(HAK_MODE_POLLING | HAK_MODE_PROFILED)) == HAK_MODE_HARDENED
+                      && hak_load(&hak__hardened.quick, HAK_RELAXED) && heap->quarantine != NULL);
 }
 
 /* Lets a program whose calls all hit take upkeep steps too. */
@@ -47,7 +47,7 @@ static hak_noinline void *huge_hardened(size_t align, size_t n, bool *zero, uint
     if (block == NULL)
         return hak__no_memory();
     hak__harden_huge_seal(block, n);
-    hak__trace_allocated(block, id, n);
+    hak__trace_allocated(block, TRACE_LEAST_SHIFT, id, n);
     return block;
 }
 
@@ -57,7 +57,7 @@ static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32
     *zero = hak__hardened.zero;
     /* A default heap's blocks of no bytes are ordinary ones, which end with it. */
     if (n == 0 && align <= HAK_ALIGN && hak__request_standard() == NULL && (block = hak__zero_size_malloc()) != NULL) {
-        hak__trace_allocated(block, id, n);
+        hak__trace_allocated(block, TRACE_LEAST_SHIFT, id, n);
         return block;
     }
     uint32_t class = hak__harden_class(align, n);
@@ -66,7 +66,7 @@ static hak_noinline void *memalign_by(size_t align, size_t n, bool *zero, uint32
     struct hak_uheap *standard = align > HAK_ALIGN ? hak__request_standard() : NULL;
     block = standard != NULL ? hak__uheap_alloc_class(standard, class, n, "aligned_alloc") : hak__alloc_class(class, n);
     if (hak_likely(block != NULL))
-        hak__trace_allocated(block, id, n);
+        hak__trace_allocated(block, hak__hardened.shift[class], id, n);
     return block;
 }
 
@@ -90,9 +90,10 @@ hak_noinline void *hak__malloc_hardened(size_t n)
     void *block = heap->classes[class].capacity == 0 ? NULL : hak__cache_pop(&heap->classes[class].hidden);
     if (hak_unlikely(block == NULL))
         return memalign_by(HAK_ALIGN, n, &zero, id);
-    if (hak_unlikely(!hak__harden_begin_block(heap, block, class, n)))
+    hak_prefetch_to_write(heap->classes[class].hidden.top[-1]); /* the next one, or NULL */
+    if (hak_unlikely(!hak__harden_begin_block(heap->quarantine, block, class, n)))
         return memalign_by(HAK_ALIGN, n, &zero, id);
-    hak__trace_allocated(block, id, n);
+    hak__trace_allocated(block, hak__hardened.shift[class], id, n);
     return block;
 }
 
@@ -104,7 +105,7 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
     uint64_t started = hak__latency_begin();
     if (hak__harden_size(p, word, "free", NULL) == HAK_NO_BLOCK)
         return;
-    hak__trace_freed(p, id);
+    hak__trace_freed(p, hak__hardened.shift[hak__owner_class(word)], id);
     if (hak_unlikely(hak__profile_ever()))
         hak__profile_forget(p);
     struct hak_heap *heap = hak__request_enter(); /* for its quarantine, however few blocks the thread frees */
@@ -120,7 +121,7 @@ static hak_noinline void free_hardened_slow(void *p, uint32_t word, uint32_t id)
 }
 
 /* Long blocks, and blocks leaving the quarantine, take system calls. Any free may make a block leave, so it keeps errno. */
-static void hardened_free(void *p, uint32_t word, const char *function)
+static hak_aside void hardened_free(void *p, uint32_t word, const char *function)
 {
     hak_assert(hak__hardened_at(hak__slab_of(p)) && hak__names_span(word), "a block of a hardened span");
     if (hak_unlikely(hak__owner_is_own(word))) {
@@ -133,13 +134,13 @@ static void hardened_free(void *p, uint32_t word, const char *function)
     struct hak_heap *heap = hak__heap_mine();
     struct hak_here here = HAK_HERE(&hak__thread_word);
     uint32_t class = hak__owner_class(word), id = hak__trace_take(heap, &here);
-    if (hak_unlikely(!is_quick(heap) || class > HAK_CLASS_MID_LAST || !hak__harden_is_block(p, class))) {
+    if (hak_unlikely(!is_quick(heap) || class > HAK_CLASS_MID_LAST || !hak__harden_is_in_use(p, class))) {
         free_hardened_slow(p, word, id);
         return;
     }
     count_call(heap);
-    hak__trace_freed(p, id);
-    hak__harden_clear(heap, p, class);
+    hak__trace_freed(p, hak__hardened.shift[class], id);
+    hak__harden_clear(heap->quarantine, p, class);
     hak__quarantine_add(heap, p, word, "free");
 }
 
@@ -147,7 +148,7 @@ static void hardened_free(void *p, uint32_t word, const char *function)
 static hak_cold void hardened_note_freed(const void *p)
 {
     struct hak_here here = HAK_HERE(&hak__thread_word);
-    hak__trace_freed(p, hak__trace_take(hak__heap_mine(), &here));
+    hak__trace_freed(p, TRACE_LEAST_SHIFT, hak__trace_take(hak__heap_mine(), &here));
 }
 
 /* --- the rest of the table ------------------------------------------------------------------------------------------------ */
@@ -171,7 +172,7 @@ static void *hardened_resize(void *p, size_t have, size_t n, enum hak_resize how
     hak_assert(class < HAK_CLASSES && have <= hak__hardened.room[class], "it has what it was asked for with");
     if (!hak__harden_resize(hak__thread_attach(), p, class, have, n, how != HAK_RESIZE_FITTING))
         return NULL;
-    hak__trace_resized(p, n);
+    hak__trace_resized(p, hak__hardened.shift[class], n);
     return p;
 }
 

@@ -17,6 +17,7 @@ static void lay_out_class(struct hak_hardened *to, uint32_t index)
     size_t fits = (whole - guard) / class->size, blocks = fits < class->blocks ? fits : class->blocks;
     to->blocks[index] = (uint16_t)(blocks == 0 ? 1 : blocks);
     to->room[index] = (uint32_t)(blocks == 0 ? class->size - guard : class->size);
+    to->shift[index] = (uint8_t)hak_min(hak_msb64(class->size), HAK_SLAB_SHIFT);
     to->bound[index] = to->blocks[index] * hak__class_places[index].step;
 }
 
@@ -45,9 +46,10 @@ void hak__hardened_begin(void)
     to->never_key = hak__freed_key ^ 2;
     for (uint32_t index = 0; index < HAK_CLASSES; index++)
         lay_out_class(to, index);
-    to->quick = hak__option(HAK_OPTION_sample_guards) == 0 && hak__option(HAK_OPTION_stats) != HAK_STATS_EXACT;
     hak__window.exact_sizes = true;
     hak_owner_store(&hak__window.sized_slabs, 0);
     hak__window_show();
     to->on = true;
+    bool quick = hak__option(HAK_OPTION_sample_guards) == 0 && hak__option(HAK_OPTION_stats) != HAK_STATS_EXACT;
+    hak_store(&to->quick, quick, HAK_RELEASE); /* pairs with the acquire of malloc */
 }

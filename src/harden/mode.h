@@ -17,7 +17,8 @@
 
 struct hak_hardened {
     _Atomic bool open; /* it is on, or not known to be off; or blocks are sampled */
-    bool on, quick /* nothing else closes bins or checks every call */, canary, zero, random, guards, regions, zero_size;
+    _Atomic bool quick; /* it is on, and nothing else closes bins or checks every call; set after all else here */
+    bool on, canary, zero, random, guards, regions, zero_size;
     size_t quarantine;
     uint64_t keys[3]; /* of the canaries; keys[1] is odd */
     uint64_t fill; /* the fill of slack bytes; no byte is 0 */
@@ -25,6 +26,7 @@ struct hak_hardened {
     uint32_t room[HAK_CLASSES]; /* bytes of a block, without its guard page */
     uint32_t bound[HAK_CLASSES]; /* the start_bound of a span once all blocks have been handed out (span.h) */
     uint16_t blocks[HAK_CLASSES]; /* in a span */
+    uint8_t shift[HAK_CLASSES]; /* the largest power of two up to the size (trace/trace.h) */
 };
 extern struct hak_hardened hak__hardened;
 

@@ -29,21 +29,21 @@ struct hak_quarantine {
 hak_cold void hak__quarantine_open(struct hak_heap *heap);
 
 /* While the thread seals or clears a block, the check at program exit skips it: the thread may have been interrupted there for
- * good. Returns the value to restore. NULL: a thread without a heap. */
-hak_inline const void *hak__quarantine_at(struct hak_heap *heap, const void *p)
+ * good. Returns the value to restore. NULL: the thread's heap has no quarantine, or the thread no heap. */
+hak_inline const void *hak__quarantine_at(struct hak_quarantine *quarantine, const void *p)
 {
-    if (hak_unlikely(heap == NULL || heap->quarantine == NULL))
+    if (hak_unlikely(quarantine == NULL))
         return NULL;
-    const void *before = heap->quarantine->at;
-    hak_slot_store(&heap->quarantine->at, p);
+    const void *before = quarantine->at;
+    hak_slot_store(&quarantine->at, p);
     hak_signal_fence();
     return before;
 }
-hak_inline void hak__quarantine_at_end(struct hak_heap *heap, const void *before)
+hak_inline void hak__quarantine_at_end(struct hak_quarantine *quarantine, const void *before)
 {
     hak_signal_fence();
-    if (hak_likely(heap != NULL && heap->quarantine != NULL))
-        hak_slot_store(&heap->quarantine->at, before);
+    if (hak_likely(quarantine != NULL))
+        hak_slot_store(&quarantine->at, before);
 }
 
 /* The rest of hak__quarantine_leave. Called by the owner, under the heap lock. */
@@ -74,8 +74,12 @@ hak_inline void *hak__quarantine_swap(struct hak_quarantine *quarantine, void *p
     }
     if (hak_unlikely(p == NULL))
         return NULL;
-    void *out = hak__quarantine_queued(quarantine) == HAK_QUARANTINE_QUEUE ? hak__quarantine_first(quarantine) : NULL;
-    hak_slot_store(&quarantine->queue[quarantine->next % HAK_QUARANTINE_QUEUE], p);
+    void **last = &quarantine->queue[quarantine->next % HAK_QUARANTINE_QUEUE], *out = NULL;
+    if (hak_likely(hak__quarantine_queued(quarantine) == HAK_QUARANTINE_QUEUE)) { /* the first one's place is the next */
+        out = *last;
+        hak_owner_store(&quarantine->first, quarantine->first + 1);
+    }
+    hak_slot_store(last, p);
     hak_owner_store(&quarantine->next, quarantine->next + 1);
     return out;
 }

@@ -88,13 +88,19 @@ hak_inline bool hak__is_zero(const char *start, size_t bytes)
 
 hak_inline void hak__hardened_clear(char *start, size_t bytes)
 {
-    if (hak_likely(bytes <= 128))
-        for (hak_key *at = (hak_key *)start, *end = (hak_key *)(start + bytes); at < end; at++)
-            *at = 0;
-    else if (hak_likely(bytes <= HAK_LONG_BLOCK))
+    hak_assert(bytes >= 8 && bytes % 8 == 0, "at least the word before a mark");
+    uint64_t zero = 0;
+    __asm__("" : "+r"(zero)); /* or the compiler would call memset for a few words */
+    const hak_words none = { zero, zero };
+    if (hak_likely(bytes <= 128)) {
+        for (size_t at = 0; at + 16 <= bytes; at += 16)
+            *(hak_words *)(start + at) = none;
+        *(hak_key *)(start + bytes - 8) = zero;
+    } else if (hak_likely(bytes <= HAK_LONG_BLOCK)) {
         memset(start, 0, bytes);
-    else
+    } else {
         hak__hardened_clear_long(start, bytes);
+    }
 }
 
 hak_inline bool hak__hardened_is_clear(const char *start, size_t bytes)

@@ -29,9 +29,10 @@ static uint32_t put_stack(size_t set, const uintptr_t *frames, const uint16_t *p
     if ((edition & 1) != 0 || !hak_cas_strong(&to->edition, &edition, edition + 1, HAK_ACQUIRE, HAK_RELAXED))
         return 0;
     hak_owner_store(&to->count, count);
-    for (uint32_t i = 0; i < count; i++) {
-        hak_owner_store(&to->frames[i], frames[i]);
-        hak_owner_store(&to->places[i], places[i]);
+    for (uint32_t i = 0; i < HAK_HERE_FRAMES; i++) {
+        uint32_t from = i < count ? i : count > 1;
+        hak_owner_store(&to->frames[i], frames[from]);
+        hak_owner_store(&to->places[i], places[from]);
     }
     hak_store(&to->edition, edition + 2, HAK_RELEASE);
     return hak__trace_id(to, edition + 2);
@@ -40,15 +41,15 @@ static uint32_t put_stack(size_t set, const uintptr_t *frames, const uint16_t *p
 /* The caller alone makes one stack, wherever it was called from. */
 static uint32_t caller_alone(const struct hak_here *here)
 {
-    static const uint16_t place = HAK_TRACE_ALONE;
-    struct hak_here caller = { here->pc, 0, 0, 0 };
+    static const uint16_t place = 0;
+    struct hak_here caller = { ~here->pc, 0, 0, 0 };
     size_t set = hak__trace_set(&caller);
     for (unsigned way = 0; way < TRACE_WAYS; way++) {
-        uint32_t id = hak__trace_match(hak__trace_at(set, way), &caller, true);
+        uint32_t id = hak__trace_match(hak__trace_at(set, way), &caller);
         if (id != 0)
             return id;
     }
-    return put_stack(set, &here->pc, &place, 1);
+    return put_stack(set, &caller.pc, &place, 1);
 }
 
 uint32_t hak__trace_slow(struct hak_heap *heap, const struct hak_here *here, size_t set)
@@ -73,7 +74,7 @@ static uint32_t frames_of(uint32_t id, uintptr_t *frames)
     if (hak__trace_id(trace, edition) != id || (edition & 1) != 0 || count > HAK_HERE_FRAMES)
         return 0;
     for (uint32_t i = 0; i < count; i++)
-        frames[i] = hak_peek(&trace->frames[i]);
+        frames[i] = hak_min(hak_peek(&trace->frames[i]), ~hak_peek(&trace->frames[i])); /* of a caller alone, the complement */
     return hak_load(&trace->edition, HAK_ACQUIRE) == edition ? count : 0;
 }
 
@@ -85,13 +86,22 @@ static void say_call(const char *what, uint32_t id)
         hak__frames_say(what, 0, frames, count);
 }
 
+/* Blocks that are no block of a class have the least shift. */
+static unsigned shift_of(const void *p)
+{
+    uint32_t word = hak__owner_of(p);
+    bool classed = word != 0 && hak__owner_has_class(word);
+    return classed ? hak__hardened.shift[hak__owner_class(word)] : TRACE_LEAST_SHIFT;
+}
+
 void hak__trace_tell(const void *p)
 {
-    uint64_t ids, asked;
-    if (hak__trace_tables.stacks == NULL || !hak__trace_known(p, &ids, &asked))
+    uint64_t rest;
+    uint32_t made;
+    if (hak__trace_tables.stacks == NULL || (uintptr_t)p % HAK_ALIGN != 0 || !hak__trace_known(p, shift_of(p), &made, &rest))
         return;
-    say_call("allocated", (uint32_t)ids);
-    say_call("freed", (uint32_t)(ids >> 32));
+    say_call("allocated", made);
+    say_call("freed", (uint32_t)(rest >> 32));
 }
 
 void hak__trace_tell_mistake(const struct hak_mistake *mistake)
@@ -105,10 +115,12 @@ void hak__trace_tell_mistake(const struct hak_mistake *mistake)
 
 bool hak__trace_asked(const void *p, size_t *n)
 {
-    uint64_t ids, asked = (uint64_t)TRACE_ASKED_UNKNOWN;
-    bool known = hak__trace_tables.stacks != NULL && hak__trace_known(p, &ids, &asked) && asked != (uint64_t)TRACE_ASKED_UNKNOWN;
-    *n = asked;
-    return known;
+    uint64_t rest = TRACE_ASKED_UNKNOWN;
+    uint32_t made;
+    hak_assert((uintptr_t)p % HAK_ALIGN == 0, "a block begins there");
+    bool known = hak__trace_tables.stacks != NULL && hak__trace_known(p, shift_of(p), &made, &rest);
+    *n = (uint32_t)rest;
+    return known && *n != TRACE_ASKED_UNKNOWN;
 }
 
 void hak__trace_begin(bool hardened)

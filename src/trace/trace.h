@@ -5,8 +5,10 @@
  *             return address has its position on the stack: comparing addresses and positions recognises a
  *             known stack without unwinding (trace/unwind.h). `edition` is odd while a stack is being written and
  *             tells the stacks of one slot apart: an id is slot and edition.
- *   blocks    by a hash of the address: the ids of the two calls, and the bytes asked for. The first word mixes
- *             the others with the address, so an entry torn between two threads matches no block.
+ *   blocks    the ids of the two calls, and the bytes asked for. Blocks that are neighbours in their slab are so in the table: calls
+ *             that come to neighbouring blocks find their entries in the processor's cache. The place, the tag and `shift`
+ *             (which depends on the class) tell the address. The tag is mixed with `rest`, so an entry torn between two threads
+ *             matches no block.
  *
  * Each heap has an allowance for unwinding: HAK_UNWINDS_MOST at first, and some more with every few calls (harden/kinds.c). A
  * call beyond it gets a stack of one address, as does every call on processors that unwind.h does not support. No function waits
@@ -20,17 +22,17 @@
 enum { TRACE_SETS = 2048, TRACE_WAYS = 4, TRACE_INDEX_BITS = 13, TRACE_BLOCKS_SHIFT = 16 };
 _Static_assert(TRACE_SETS * TRACE_WAYS == 1 << TRACE_INDEX_BITS, "an id has room for the place");
 
-enum { HAK_TRACE_ALONE = 1 };
-
 struct hak_trace {
     _Atomic uint32_t edition;
     uint32_t count;
-    uintptr_t frames[HAK_HERE_FRAMES];
-    uint16_t places[HAK_HERE_FRAMES]; /* words above the stack pointer; 0 for the first, or HAK_TRACE_ALONE */
+    uintptr_t frames[HAK_HERE_FRAMES]; /* the second is repeated behind the last; the complement of a caller alone, which was not
+                                        * unwound */
+    uint16_t places[HAK_HERE_FRAMES]; /* words above the stack pointer */
 };
 
 struct hak_trace_block {
-    uint64_t key, ids, asked; /* ids: of the allocation; of the free in the upper half */
+    uint64_t made; /* the id of the allocation; in the upper half the tag */
+    uint64_t rest; /* the bytes asked for; in the upper half the id of the free */
 };
 
 struct hak_trace_tables {
@@ -59,20 +61,31 @@ hak_inline uint32_t hak__trace_id(const struct hak_trace *trace, uint32_t editio
     return edition << TRACE_INDEX_BITS | (uint32_t)(trace - hak__trace_tables.stacks);
 }
 
-/* The id if this is the stack, else 0. `alone`: matches a stack that was not unwound, the caller alone. */
-hak_inline uint32_t hak__trace_match(const struct hak_trace *trace, const struct hak_here *here, bool alone)
+/* What the return address at that place on the stack differs by. */
+hak_inline uint64_t hak__trace_differs(const struct hak_trace *trace, const struct hak_here *here, unsigned frame)
 {
-    uint32_t edition = hak_load(&trace->edition, HAK_ACQUIRE), count = hak_peek(&trace->count);
-    if (hak_peek(&trace->frames[0]) != here->pc || (edition & 1) != 0 || count - 1 >= HAK_HERE_FRAMES)
+    uintptr_t found = hak__unwind_word(here->sp + hak_peek(&trace->places[frame]) * sizeof(uintptr_t));
+    return HAK_RETURN_ADDRESS(found) ^ hak_peek(&trace->frames[frame]);
+}
+
+/* The id if this is the stack, else 0. */
+hak_inline uint32_t hak__trace_match(const struct hak_trace *trace, const struct hak_here *here)
+{
+    uint32_t edition = hak_load(&trace->edition, HAK_ACQUIRE), last = hak_peek(&trace->count) - 1;
+    uint64_t differs = hak_peek(&trace->frames[0]) ^ here->pc;
+    if (hak_likely(differs != 0) || hak_unlikely((edition & 1) != 0 || last >= HAK_HERE_FRAMES))
         return 0;
-    if (hak_unlikely((hak_peek(&trace->places[0]) == HAK_TRACE_ALONE) != alone))
-        return 0;
-    if (hak_unlikely(count > 1 && here->sp + hak_peek(&trace->places[count - 1]) * sizeof(uintptr_t) >= here->end))
-        return 0;
-    for (uint32_t i = 1; i < count; i++)
-        if (hak_peek(&trace->frames[i])
-            != (hak__unwind_word(here->sp + hak_peek(&trace->places[i]) * sizeof(uintptr_t)) & HAK_ADDRESS_BITS))
+    if (last != 0) {
+        if (hak_unlikely(here->sp + hak_peek(&trace->places[last]) * sizeof(uintptr_t) >= here->end))
             return 0;
+        if ((differs = hak__trace_differs(trace, here, 1)) != 0)
+            return 0;
+#pragma GCC unroll 8
+        for (unsigned i = 2; i < HAK_HERE_FRAMES; i++)
+            differs |= hak__trace_differs(trace, here, i);
+        if (differs != 0)
+            return 0;
+    }
     return hak_load(&trace->edition, HAK_ACQUIRE) == edition ? hak__trace_id(trace, edition) : 0;
 }
 
@@ -81,8 +94,8 @@ hak_inline uint32_t hak__trace_take(struct hak_heap *heap, const struct hak_here
     if (hak_unlikely(hak__trace_tables.stacks == NULL))
         return 0;
     size_t set = hak__trace_set(here);
-    for (unsigned way = 0; way < TRACE_WAYS; way++) {
-        uint32_t id = hak__trace_match(hak__trace_at(set, way), here, false);
+    for (const struct hak_trace *trace = hak__trace_at(set, 0), *end = trace + TRACE_WAYS; trace < end; trace++) {
+        uint32_t id = hak__trace_match(trace, here);
         if (id != 0)
             return id;
     }
@@ -91,55 +104,68 @@ hak_inline uint32_t hak__trace_take(struct hak_heap *heap, const struct hak_here
 
 /* --- blocks --------------------------------------------------------------------------------------------------------------- */
 
-enum { TRACE_ASKED_UNKNOWN = -1 };
+enum { TRACE_LEAST_SHIFT = 4, TRACE_STRIDE = 40503 /* slabs in turn fall far apart */ };
+#define TRACE_ASKED_UNKNOWN UINT32_MAX
+_Static_assert(TRACE_BLOCKS_SHIFT == HAK_SLAB_SHIFT, "a place has as many bits as an offset in a slab");
 
-hak_inline struct hak_trace_block *hak__trace_block(const void *p)
+hak_inline struct hak_trace_block *hak__trace_block(const void *p, unsigned shift)
 {
-    return &hak__trace_tables.blocks[((uintptr_t)p >> 4) * 0x9e3779b97f4a7c15ull >> (64 - TRACE_BLOCKS_SHIFT)];
+    size_t slab = (uintptr_t)p >> HAK_SLAB_SHIFT, offset = (uintptr_t)p % HAK_SLAB_SIZE;
+    return &hak__trace_tables.blocks[(slab * TRACE_STRIDE + (offset >> shift)) % (1u << TRACE_BLOCKS_SHIFT)];
 }
 
-hak_inline void hak__trace_put(struct hak_trace_block *block, const void *p, uint64_t ids, uint64_t asked)
+/* What the place does not tell: the address's upper half, the offset in the slab, and how the place was found. */
+hak_inline uint64_t hak__trace_tag(const void *p, unsigned shift, uint64_t rest)
 {
-    hak_slot_store(&block->key, (uintptr_t)p ^ ids ^ asked);
-    hak_slot_store(&block->ids, ids);
-    hak_slot_store(&block->asked, asked);
+    uint64_t offset = (uintptr_t)p % HAK_SLAB_SIZE, above = (uint64_t)(uintptr_t)p >> 32;
+    hak_assert(offset % HAK_ALIGN == 0 && shift - TRACE_LEAST_SHIFT < HAK_ALIGN, "a block's address, and the shift of a class");
+    return ((above << 16 | offset | (shift - TRACE_LEAST_SHIFT)) << 32) ^ (rest * 0x9e3779b97f4a7c15ull & ~(uint64_t)UINT32_MAX);
 }
 
-/* Notes that the call with that id has allocated a block of n bytes. */
-hak_inline void hak__trace_allocated(const void *p, uint32_t id, size_t n)
+hak_inline void hak__trace_put(struct hak_trace_block *block, const void *p, unsigned shift, uint32_t made, uint64_t rest)
+{
+    hak_slot_store(&block->made, hak__trace_tag(p, shift, rest) | made);
+    hak_slot_store(&block->rest, rest);
+}
+
+/* Notes that the call with that id has allocated a block of n bytes. Here and below `shift` is that of the block's class
+ * (harden/mode.h), or the least. */
+hak_inline void hak__trace_allocated(const void *p, unsigned shift, uint32_t id, size_t n)
 {
     if (hak_likely(id != 0))
-        hak__trace_put(hak__trace_block(p), p, id, n);
+        hak__trace_put(hak__trace_block(p, shift), p, shift, id, hak_likely(n < UINT32_MAX) ? n : TRACE_ASKED_UNKNOWN);
 }
 
 /* Gives what is known of the block's calls and size; false: nothing. */
-hak_inline bool hak__trace_known(const void *p, uint64_t *ids, uint64_t *asked)
+hak_inline bool hak__trace_known(const void *p, unsigned shift, uint32_t *made, uint64_t *rest)
 {
-    struct hak_trace_block *block = hak__trace_block(p);
-    uint64_t key = hak_peek(&block->key);
-    *ids = hak_peek(&block->ids);
-    *asked = hak_peek(&block->asked);
-    return (key ^ *ids ^ *asked) == (uintptr_t)p;
+    struct hak_trace_block *block = hak__trace_block(p, shift);
+    uint64_t word = hak_peek(&block->made);
+    *rest = hak_peek(&block->rest);
+    *made = (uint32_t)word;
+    return (word ^ hak__trace_tag(p, shift, *rest)) <= UINT32_MAX;
 }
 
-hak_inline void hak__trace_freed(const void *p, uint32_t id)
+hak_inline void hak__trace_freed(const void *p, unsigned shift, uint32_t id)
 {
-    uint64_t ids, asked;
+    uint64_t rest;
+    uint32_t made;
     if (hak_unlikely(id == 0))
         return;
-    if (hak_unlikely(!hak__trace_known(p, &ids, &asked))) {
-        ids = 0;
-        asked = (uint64_t)TRACE_ASKED_UNKNOWN;
+    if (hak_unlikely(!hak__trace_known(p, shift, &made, &rest))) {
+        made = 0;
+        rest = TRACE_ASKED_UNKNOWN;
     }
-    hak__trace_put(hak__trace_block(p), p, (uint32_t)ids | (uint64_t)id << 32, asked);
+    hak__trace_put(hak__trace_block(p, shift), p, shift, made, (uint32_t)rest | (uint64_t)id << 32);
 }
 
 /* Notes that the block was resized in place; its allocation stays. */
-hak_inline void hak__trace_resized(const void *p, size_t n)
+hak_inline void hak__trace_resized(const void *p, unsigned shift, size_t n)
 {
-    uint64_t ids, asked;
-    if (hak_likely(hak__trace_tables.stacks != NULL) && hak__trace_known(p, &ids, &asked))
-        hak__trace_put(hak__trace_block(p), p, ids, n);
+    uint64_t rest;
+    uint32_t made;
+    if (hak_likely(hak__trace_tables.stacks != NULL) && hak__trace_known(p, shift, &made, &rest))
+        hak__trace_put(hak__trace_block(p, shift), p, shift, made, n < UINT32_MAX ? n : TRACE_ASKED_UNKNOWN);
 }
 
 /* --- reports --------------------------------------------------------------------------------------------------------------- */

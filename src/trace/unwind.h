@@ -34,13 +34,18 @@ hak_inline uintptr_t hak__unwind_end(uintptr_t sp, uintptr_t threads_own)
 #if defined(__x86_64__) || defined(__aarch64__)
 /* Both compilers store the caller's frame pointer at the function's frame pointer. */
 #define HAK_HERE(threads_own) \
-    { (uintptr_t)__builtin_return_address(0) & HAK_ADDRESS_BITS, (uintptr_t)__builtin_dwarf_cfa(), \
+    { HAK_RETURN_ADDRESS((uintptr_t)__builtin_return_address(0)), (uintptr_t)__builtin_dwarf_cfa(), \
       *(const uintptr_t *)__builtin_frame_address(0), \
       hak__unwind_end((uintptr_t)__builtin_dwarf_cfa(), (uintptr_t)(threads_own)) }
 #else
 #define HAK_HERE(threads_own) { (uintptr_t)__builtin_return_address(0), (uintptr_t)(threads_own), 0, 0 }
 #endif
 #define HAK_ADDRESS_BITS (~(uintptr_t)0 >> 8)   /* without the bits that sign a return address */
+#if defined(__x86_64__)
+#define HAK_RETURN_ADDRESS(word) (word)   /* unsigned */
+#else
+#define HAK_RETURN_ADDRESS(word) ((word) & HAK_ADDRESS_BITS)
+#endif
 
 /* Reads a word of the stack that a sanitizer may have poisoned. */
 #if HAK_ASAN

@@ -33,6 +33,7 @@ ELSEWHERE = {
         ("tests/soak.ini", "tests/programs/soak/run.py"),
     "bench/hardened.py --rounds 3 --parts --peer ~/.cache/hakmem/peers/hardened_malloc/libhardened_malloc.so":
         ("bench/hardened.py", "--parts"),
+    "bench/hardened.py --real --rounds 7": ("bench/hardened.py", "--real"),
 }
 RINGS = ['cmake --preset release -B out/rings -DCMAKE_C_FLAGS="-DHAK_L2_RING_CAP=32 -DHAK_L25_RING_CAP=8"',
          "cmake --build out/rings --target hakmem"]

@@ -51,27 +51,57 @@ FRESH_TEST(ids_tell_stacks_apart)
         }
 }
 
+/* What the table knows of a block; the ids of both calls, as 1,000 * the free's + the allocation's. */
+static bool known(const void *p, unsigned shift, uint32_t ids, uint32_t asked)
+{
+    uint64_t rest;
+    uint32_t made;
+    return hak__trace_known(p, shift, &made, &rest) && made + 1000 * (rest >> 32) == ids && (uint32_t)rest == asked;
+}
+
 FRESH_TEST(blocks)
 {
-    uint64_t ids, asked;
+    uint64_t rest;
+    uint32_t made;
     size_t n;
     (void)argument;
     start();
-    const void *p = (const void *)(uintptr_t)0x123456789000, *other = (const void *)(uintptr_t)0x123456789010;
-    expect(!hak__trace_known(p, &ids, &asked) && !hak__trace_asked(p, &n));
-    hak__trace_allocated(p, 4, 98);
-    expect(hak__trace_known(p, &ids, &asked) && ids == 4 && asked == 98);
-    hak__trace_resized(p, 100);
-    hak__trace_freed(p, 7);
-    expect(hak__trace_known(p, &ids, &asked) && ids == (7ull << 32 | 4) && asked == 100);
-    expect(hak__trace_asked(p, &n) && n == 100);
-    hak__trace_freed(other, 9);
-    expect(hak__trace_known(other, &ids, &asked) && ids == 9ull << 32 && !hak__trace_asked(other, &n));
-    hak__trace_allocated(p, 5, 1);
-    expect(hak__trace_known(p, &ids, &asked) && ids == 5 && asked == 1);
+    const char *p = (const char *)(uintptr_t)0x123456789000, *other = p + 16;
+    expect(!hak__trace_known(p, 4, &made, &rest) && !hak__trace_asked(p, &n));
+    hak__trace_allocated(p, 4, 5, 98);
+    expect(known(p, 4, 5, 98));
+    hak__trace_resized(p, 4, 100);
+    hak__trace_freed(p, 4, 7);
+    expect(known(p, 4, 7005, 100) && hak__trace_asked(p, &n) && n == 100);
+    hak__trace_freed(other, 4, 9);
+    expect(known(other, 4, 9000, TRACE_ASKED_UNKNOWN) && !hak__trace_asked(other, &n));
+    hak__trace_allocated(p, 4, 5, (size_t)1 << 32);
+    expect(known(p, 4, 5, TRACE_ASKED_UNKNOWN) && !hak__trace_asked(p, &n));
     for (uintptr_t i = 1; i <= MANY * 10; i++)   /* whichever has its place */
-        hak__trace_allocated((const char *)p + i * 16, 6, 2);
-    expect(!hak__trace_known(p, &ids, &asked));
+        hak__trace_allocated(p + i * 16, 4, 6, 2);
+    expect(!hak__trace_known(p, 4, &made, &rest));
+}
+
+/* Of addresses and shifts that share a place, each finds only what was said of itself. */
+FRESH_TEST(blocks_that_share_a_place)
+{
+    uint64_t rest;
+    uint32_t made;
+    (void)argument;
+    start();
+    const char *p = (const char *)(uintptr_t)0x123456780000;
+    hak__trace_allocated(p + 1024, 5, 3, 9);
+    const struct hak_trace_block *place = hak__trace_block(p + 1024, 5);
+    unsigned sharing = 0;
+    for (size_t slab = 0; slab < (size_t)1 << 17; slab++)
+        for (unsigned shift = 4; shift <= 16; shift++) {
+            const char *other = p + slab * HAK_SLAB_SIZE + 1024;
+            if (hak__trace_block(other, shift) != place || (slab == 0 && shift == 5))
+                continue;
+            sharing++;
+            expect(!hak__trace_known(other, shift, &made, &rest));
+        }
+    expect(sharing >= 13 && known(p + 1024, 5, 3, 9));
 }
 
 /* Made up stacks of one frame: there are more than places. */
@@ -99,7 +129,7 @@ FRESH_TEST(alone_is_not_whole)
     (void)argument;
     start();
     heap->quarantine = &some;
-    uint32_t alone = made_up(0x1000);   /* stack pointer 0: the set of both */
+    uint32_t alone = made_up(0x1000);
     expect_eq(made_up(0x1000), alone);
     some.unwinds_left = 1;
     uint32_t whole = made_up(0x1000);
@@ -154,7 +184,7 @@ FRESH_TEST(threads)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_tell_stacks_apart), cmocka_unit_test(blocks), cmocka_unit_test(old_ones_make_way),
+        cmocka_unit_test(ids_tell_stacks_apart), cmocka_unit_test(blocks), cmocka_unit_test(blocks_that_share_a_place), cmocka_unit_test(old_ones_make_way),
         cmocka_unit_test(alone_is_not_whole), cmocka_unit_test(without_an_allowance),  cmocka_unit_test(threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
