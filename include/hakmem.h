@@ -160,11 +160,12 @@ enum hak_heap_purge {
 };
 #define HAK_HEAP_HARDENED 1u    /* ENOTSUP unless the process is hardened (HAKMEM_HARDEN), where all heaps are */
 #define HAK_HEAP_SHARED 2u      /* several processes use its region, each at its own address */
+#define HAK_HEAP_BUMP 4u        /* hak_heap_malloc cuts blocks of up to 4 KiB off chunks: they end only with the heap or by a reset */
 
 struct hak_heap_options {
     size_t size;                /* sizeof(struct hak_heap_options) */
     const char *name;           /* for statistics; the first 47 bytes are kept; NULL: none */
-    size_t limit;               /* bytes of slabs (64 KiB each) and of huge blocks; 0: no limit */
+    size_t limit;               /* bytes that blocks have ever reached in the heap's slabs, and of huge blocks; 0: no limit */
     hak_heap_pressure *pressure;
     void *argument;             /* of the pressure callback */
     uint32_t purge;             /* enum hak_heap_purge */
@@ -220,7 +221,7 @@ void hak_heap_set_limit(hak_heap_t *heap, size_t limit);
 struct hak_heap_figures {
     const char *name;           /* valid until the heap ends or its name changes; NULL: malloc's figures */
     uint64_t serial;            /* counts heaps as they are made or attached; 0: malloc, or a region beyond the 64th */
-    uint64_t used_bytes;        /* slabs, huge blocks, samples: counted against the limit */
+    uint64_t used_bytes;        /* what blocks have reached in slabs, huge blocks, samples: counted against the limit */
     uint64_t peak_bytes;        /* its maximum so far; malloc's: the same as used_bytes */
     uint64_t live_blocks, live_bytes;   /* allocated and not freed; bytes by usable size, in hardened mode by class */
     uint64_t limit;             /* 0: none */

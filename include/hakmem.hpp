@@ -3,6 +3,7 @@
 //
 //   hak::allocator<T>         for containers: from hak_malloc, or from a heap
 //   hak::memory_resource      for std::pmr, where the standard library has it: the same; hak::resource() always exists
+//   hak::monotonic            for std::pmr: memory that ends all at once, of a bump heap
 //   hak::unique_ptr<T>        an object of hak::make_unique<T>(...), or characters of hak_malloc
 //   hak::deleter<T>           its deleter, for any std::unique_ptr
 //   hak::heap                 owns a heap; its destructor ends the heap and all its blocks
@@ -255,6 +256,22 @@ inline memory_resource *resource() noexcept
     static memory_resource *const made = ::new (static_cast<void *>(place)) memory_resource;
     return made;
 }
+
+// Owns a bump heap: what it gives ends with it or by release(), as that of std::pmr::monotonic_buffer_resource; but any thread may use it,
+// and it has a heap's limit, name and figures.
+class monotonic : public std::pmr::memory_resource {
+public:
+    explicit monotonic(const char *name = nullptr, std::size_t limit = 0)
+        : heap_(hak_heap_options{ sizeof(hak_heap_options), name, limit, nullptr, nullptr, 0, HAK_HEAP_BUMP, nullptr, 0 }) {}
+    hak_heap_t *handle() const noexcept { return heap_.get(); }
+    void release() noexcept { heap_.reset(); }
+
+private:
+    void *do_allocate(std::size_t bytes, std::size_t align) override { return detail::allocate(heap_.get(), bytes, align); }
+    void do_deallocate(void *, std::size_t, std::size_t) override {}
+    bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override { return this == &other; }
+    heap heap_;
+};
 #endif
 
 // Ends an object of hak::make_unique.

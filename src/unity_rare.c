@@ -51,6 +51,7 @@
 #include "upkeep/step.c"
 #include "kinds/kind.c"
 #include "kinds/block.c"
+#include "kinds/bump.c"
 #include "kinds/sampled.c"
 #include "kinds/foreign.c"
 #include "kinds/canary.c"

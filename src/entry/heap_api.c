@@ -22,9 +22,9 @@ hak_export hak_heap_t *hak_heap_new(const struct hak_heap_options *given)
             return hak__fail(EINVAL);
         memcpy(&options, given, hak_min(given->size, sizeof options));
     }
-    if (options.purge > HAK_HEAP_PURGE_AT_ONCE || (options.flags & ~(HAK_HEAP_HARDENED | HAK_HEAP_SHARED)) != 0)
+    if (options.purge > HAK_HEAP_PURGE_AT_ONCE || (options.flags & ~(HAK_HEAP_HARDENED | HAK_HEAP_SHARED | HAK_HEAP_BUMP)) != 0)
         return hak__fail(EINVAL);
-    if (options.region == NULL && (options.flags & HAK_HEAP_SHARED) != 0)
+    if (options.region == NULL ? (options.flags & HAK_HEAP_SHARED) != 0 : (options.flags & HAK_HEAP_BUMP) != 0)
         return hak__fail(EINVAL);
     if (!hak__start())
         return hak__fail(ENOMEM);
@@ -115,6 +115,8 @@ hak_export int hak_heap_merge_into_default(hak_heap_t *own)
         return ENOTSUP;
     if (!hak__uheap_expect(own, "hak_heap_merge_into_default"))
         return EINVAL;
+    if (hak__bump_has(own))
+        return ENOTSUP;
     struct hak_heap *mine = hak__request_heap();
     if (mine != NULL && hak__profile_ever())
         hak__profile_join(mine); /* it may get samples that stay in place */
@@ -164,7 +166,15 @@ static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
         hak__profile_answer();
     if (hak__profile_malloc_counts() && (block = heap_malloc_counted(own, n)) != NULL)
         return block;
-    return hak__uheap_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");
+    block = hak__bump_malloc(own, n, "hak_heap_malloc");
+    return block != NULL ? block : hak__uheap_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");
+}
+
+/* The share's bin is empty, as those of a bump heap mostly are. */
+static hak_noinline void *heap_malloc_missed(hak_heap_t *own, size_t n, struct hak_heap *share)
+{
+    void *block = hak__bump_may() ? hak__bump_cut(share, n) : NULL;
+    return hak_likely(block != NULL) ? block : heap_malloc_slow(own, n);
 }
 
 /* From another share that the thread has. */
@@ -177,7 +187,7 @@ static hak_noinline void *heap_malloc_turn(hak_heap_t *own, size_t n)
         return heap_malloc_slow(own, n);
     hak__share_choose(mine, share);
     void *block = hak__pop_from(share, n <= HAK_TINY_MAX ? hak__bin_of_tiny(n) : hak__bin_of_mid(n));
-    return hak_likely(block != NULL) ? block : heap_malloc_slow(own, n);
+    return hak_likely(block != NULL) ? block : heap_malloc_missed(own, n, share);
 }
 
 /* malloc's fast path, but from the bins of the share that the thread used last, or of its default heap, if it is this heap's. */
@@ -195,7 +205,7 @@ hak_export hak_fast_path void *hak_heap_malloc(hak_heap_t *own, size_t n)
     else
         return heap_malloc_slow(own, n);
     void *block = hak__pop_from(share, offset);
-    return hak_likely(block != NULL) ? block : heap_malloc_slow(own, n);
+    return hak_likely(block != NULL) ? block : heap_malloc_missed(own, n, share);
 }
 
 hak_export void *hak_heap_calloc(hak_heap_t *own, size_t count, size_t size)

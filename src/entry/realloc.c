@@ -17,8 +17,10 @@
 static hak_noinline void *malloc_of(struct hak_uheap *own, size_t n)
 {
     bool zero;
-    if (own != NULL)
-        return hak__uheap_request(own, HAK_ALIGN, n, &zero, "realloc");
+    if (own != NULL) {
+        void *cut = hak__bump_malloc(own, n, "realloc");
+        return cut != NULL ? cut : hak__uheap_request(own, HAK_ALIGN, n, &zero, "realloc");
+    }
     struct hak_heap *redirected = hak__request_apart();
     void *block = hak_malloc(n);
     hak__request_apart_end(redirected);

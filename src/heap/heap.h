@@ -301,9 +301,16 @@ void hak__heap_init(void);
 
 /* --- begin and end ------------------------------------------------------------------------------------------------------ */
 
-/* Counts slabs that are to become a span, or no longer are one, against the limit of a share's heap (state.h). */
-bool hak__span_admit(struct hak_heap *heap, unsigned slabs);
-void hak__span_discount(struct hak_heap *heap, unsigned slabs);
+/* Counts the first block of a span that is to begin against the limit of a share's heap (state.h), or takes that back. */
+bool hak__span_admit(struct hak_heap *heap, uint32_t class, unsigned slabs);
+void hak__span_discount(struct hak_heap *heap, uint32_t class, unsigned slabs);
+
+/* What a share's span counts against the limit: what its frontier has reached, so that pages of which nothing is used are free. */
+hak_inline size_t hak__span_charge(const struct hak_span *span)
+{
+    bool whole = span->keys == HAK_SPAN_HARDENED;
+    return whole ? (size_t)span->slabs << HAK_SLAB_SHIFT : span->frontier * (size_t)hak__classes[span->class].size;
+}
 
 /* Makes a span of admitted slabs, and lists it unless it is for a single block. NULL: the system refuses, and the slabs have been
  * given back. */

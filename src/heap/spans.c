@@ -190,23 +190,27 @@ static void count_begun(struct hak_heap *heap, struct hak_span *span)
         span->account = heap->share.account;
 }
 
-/* Counts slabs that are to become a span, or a span's slabs that go, against the limit of a share's heap. */
-bool hak__span_admit(struct hak_heap *heap, unsigned slabs)
+/* A hardened span is mapped whole, so all of it counts. */
+static size_t first_charge(uint32_t class_index, unsigned slabs)
 {
-    return hak_likely(!hak__heap_is_share(heap)) || hak__account_take(heap->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
+    return hak__hardened.on ? (size_t)slabs << HAK_SLAB_SHIFT : hak__classes[class_index].size;
 }
-void hak__span_discount(struct hak_heap *heap, unsigned slabs)
+bool hak__span_admit(struct hak_heap *heap, uint32_t class_index, unsigned slabs)
+{
+    return hak_likely(!hak__heap_is_share(heap)) || hak__account_take(heap->share.account, first_charge(class_index, slabs));
+}
+void hak__span_discount(struct hak_heap *heap, uint32_t class_index, unsigned slabs)
 {
     if (hak_unlikely(hak__heap_is_share(heap)))
-        hak__account_give(heap->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
+        hak__account_give(heap->share.account, first_charge(class_index, slabs));
 }
 
 static uint32_t owner_of_spans(const struct hak_heap *heap) { return heap->id | (hak__heap_is_share(heap) ? HAK_SPAN_OWN : 0); }
 
 /* Gives back slabs that could not become a span. */
-static void give_back(struct hak_heap *heap, size_t slab, unsigned slabs)
+static void give_back(struct hak_heap *heap, uint32_t class_index, size_t slab, unsigned slabs)
 {
-    hak__span_discount(heap, slabs);
+    hak__span_discount(heap, class_index, slabs);
     hak__pool_give(slab, slabs);
 }
 
@@ -228,7 +232,7 @@ static bool harden_span(struct hak_heap *heap, struct hak_span *span)
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
         hak__bitmaps_give(heap, bitmaps, bytes);
-    give_back(heap, slab, slabs);
+    give_back(heap, span->class, slab, slabs);
     return false;
 }
 
@@ -240,10 +244,12 @@ struct hak_span *hak__heap_begin_single(struct hak_heap *heap, uint32_t class_in
     struct hak_span *span = hak__span_create(slab, slabs, class_index, owner_of_spans(heap), NULL, fresh);
     if (span->blocks != 1 || hak__span_reach(span, hak__classes[class_index].size)) {
         count_begun(heap, span);
+        if (span->blocks != 1) /* its blocks count as they are taken */
+            hak__span_discount(heap, class_index, slabs);
         return span;
     }
     hak__span_destroy(span);
-    give_back(heap, slab, slabs);
+    give_back(heap, class_index, slab, slabs);
     return NULL;
 }
 
@@ -254,7 +260,7 @@ struct hak_span *hak__heap_begin_span(struct hak_heap *heap, uint32_t class_inde
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[class_index]);
     void *bitmaps = bytes == 0 ? NULL : hak__bitmaps_take(heap, bytes);
     if (bytes != 0 && bitmaps == NULL) {
-        give_back(heap, slab, slabs);
+        give_back(heap, class_index, slab, slabs);
         return NULL;
     }
     struct hak_span *span = hak__span_create(slab, slabs, class_index, owner_of_spans(heap), bitmaps, fresh);
@@ -262,6 +268,8 @@ struct hak_span *hak__heap_begin_span(struct hak_heap *heap, uint32_t class_inde
         return NULL;
     hak__heap_list(heap, span);
     count_begun(heap, span);
+    if (hak_likely(span->keys != HAK_SPAN_HARDENED))
+        hak__span_discount(heap, class_index, slabs);
     return span;
 }
 
@@ -274,9 +282,10 @@ void hak__heap_dissolve_span(struct hak_heap *heap, struct hak_span *span)
     if (span->listed)
         hak__heap_unlist(heap, span);
     count_ended(heap, span);
-    if (hak_unlikely(hak__heap_is_share(heap)))
+    if (hak_unlikely(hak__heap_is_share(heap))) {
         hak__owned_remove(&heap->share.first_span, hak__span_slab(span));
-    hak__span_discount(heap, span->slabs);
+        hak__account_give(heap->share.account, hak__span_charge(span));
+    }
     void *bitmaps = hak__span_destroy(span);
     if (bitmaps != NULL)
         hak__bitmaps_give(heap, bitmaps, bytes);

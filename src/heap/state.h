@@ -5,7 +5,8 @@
  *   2. live blocks of a class, summed over all heaps = refilled - drained - collected - (top - bottom) - outbox
  *   3. bottom[-1] == NULL, bottom <= top <= end = bottom + capacity, unless the class is closed
  *   4. a span in the warm pool of its class is listed and good for a refill (spans.h); its `warm` says where it stands
- *   5. of a share: account.used = bytes of the slabs of all its user heap's shares, of its huge blocks and of its samples;
+ *   5. of a share: account.used = bytes that the frontiers of all spans of its user heap's shares have reached (hak__span_charge), of
+ *      its huge blocks and of its samples;
  *      used <= limit, unless that was lowered */
 #pragma once
 
@@ -176,8 +177,8 @@ struct hak_share {
     struct hak_heap *chained; /* of a share: the next one in its bucket */
     struct hak_uheap *standard; /* of a thread's heap: the thread's default heap, or NULL */
     uint32_t first_span; /* of a share: the list of all its spans, as the first one's slab plus one */
+    char *bump, *bump_end; /* of a share of a bump heap: where its next block begins, and the last must end (userheap/bump.h) */
     bool merged; /* of a share without a user heap: its bins may hold blocks that are the process's now */
-    struct hak_share_table table; /* of a thread's heap */
 };
 
 /* Of two at once the lower peak may stay: only people read it. */
@@ -325,6 +326,7 @@ struct hak_heap {
     uint32_t left; /* blocks in the bins of a parked heap: enum hak_heap_left */
     _Atomic uint32_t state; /* enum hak_heap_state */
     _Atomic uint32_t parked_next; /* id of the next parked heap */
+    struct hak_share share; /* user heaps */
     /* the line that other threads write */
     hak_line_aligned _Atomic(struct hak_span *) pending;
     _Atomic size_t large_remote_freed; /* bytes of large blocks that other threads have freed with their spans */
@@ -332,7 +334,7 @@ struct hak_heap {
     /* few threads ever touch the rest */
     struct hak_large_cache large_cache;
     struct hak_assigned assigned;
-    struct hak_share share; /* user heaps */
+    struct hak_share_table shares; /* of a thread's heap */
     /* ... with their guards, by class; else the slot area goes on there. Aligned so that it begins at a page of 4 KiB. */
     void *local_slots[HAK_CLASS_LOCAL_LAST - HAK_CLASS_LOCAL_FIRST + 1][1 + HAK_LOCAL_SLOTS] hak_heap_aligned;
     hak_line_aligned struct hak_outbox_bucket outbox_buckets[HAK_OUTBOX_BUCKETS];

@@ -231,19 +231,21 @@ static size_t search_slabs(struct hak_heap *heap, uint32_t class_index, unsigned
     return slab;
 }
 
-/* The same within the limit of a share's user heap. Counts the largest possible number of slabs beforehand. */
+/* The same within the limit of a share's user heap. On success the span's first block is counted. */
 static size_t find_slabs_of_share(struct hak_heap *heap, uint32_t class_index, unsigned *count, bool *fresh, enum hak_stage *stage)
 {
     unsigned most = *count;
     *stage = HAK_STAGE_LOCKED;
-    if (!hak__span_admit(heap, most)) {
+    if (!hak__span_admit(heap, class_index, most)) {
         hak__heap_spare(heap, class_index);
         *count = most = wanted_slabs(heap, class_index);
-        if (!hak__span_admit(heap, most))
+        if (!hak__span_admit(heap, class_index, most))
             return HAK_NO_RUN;
     }
     size_t slab = search_slabs(heap, class_index, count, fresh, stage);
-    hak__span_discount(heap, slab == HAK_NO_RUN ? most : most - *count);
+    hak_assert(slab == HAK_NO_RUN || *count == most || !hak__hardened.on, "a hardened span is no shorter than was counted");
+    if (slab == HAK_NO_RUN)
+        hak__span_discount(heap, class_index, most);
     return slab;
 }
 
@@ -281,17 +283,17 @@ static struct hak_span *assigned_span(struct hak_heap *heap, uint32_t class_inde
 {
     unsigned count = wanted_slabs(heap, class_index), single = hak__class_single_slabs(class_index);
     bool fresh = false;
-    if (!hak__span_admit(heap, count))
+    if (!hak__span_admit(heap, class_index, count))
         return NULL;
-    unsigned most = count;
     size_t slab = hak__assigned_take(heap, count, &fresh);
     if (slab == HAK_NO_RUN && single != count) {
         count = single;
         slab = hak__assigned_take(heap, count, &fresh);
     }
-    hak__span_discount(heap, slab == HAK_NO_RUN ? most : most - count);
-    if (slab == HAK_NO_RUN)
+    if (slab == HAK_NO_RUN) {
+        hak__span_discount(heap, class_index, count);
         return NULL;
+    }
     hak_count(&heap->counts.runs_claimed, 1);
     hak_count(&heap->counts.stages[HAK_STAGE_OWN_HINT], 1);
     struct hak_span *span = hak__heap_begin_single(heap, class_index, slab, count, fresh);
@@ -324,11 +326,37 @@ hak_inline void note_taken(struct hak_heap *heap, uint32_t class_index, uint32_t
     hak__heap_idle_less(heap, count * (size_t)hak__classes[class_index].size);
 }
 
+/* Within its limit a heap takes its blocks in at least so many batches. */
+enum { BATCHES_OF_LIMIT = 4096 };
+
+/* Takes from a share's span as many blocks as its heap's limit allows. Near a limit a batch is one block, since those in the bins of
+ * other classes and threads would be missing. */
+static uint32_t take_within_limit(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want)
+{
+    struct hak_account *account = heap->share.account;
+    size_t size = hak__classes[span->class].size, limit = hak_load(&account->limit, HAK_RELAXED), frontier = span->frontier;
+    size_t ask = hak_min(want, hak_max(limit / BATCHES_OF_LIMIT / size, 1)), freed = hak_min(ask, span->free_count);
+    size_t new = hak_min(ask - freed, span->blocks - frontier);
+    if (new != 0 && !hak__account_take(account, new *size))
+        new = new > 1 && hak__account_take(account, size);
+    if (freed + new == 0)
+        return 0;
+    ask = freed + new;
+    uint32_t taken = hak__span_take(span, out + (want - ask), (uint32_t)ask);
+    hak__account_give(account, (new - (span->frontier - frontier)) * size);
+    return taken;
+}
+
 /* Takes from a span down to out[0]. False: ask no other span, because the frontier moves one page per miss. */
 hak_inline bool take_from(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want, uint32_t *got)
 {
     bool hardened = span->keys == HAK_SPAN_HARDENED;
-    *got += hak_unlikely(hardened) ? hak__span_take_hardened(span, out, want - *got) : hak__span_take(span, out, want - *got);
+    if (hak_unlikely(hardened))
+        *got += hak__span_take_hardened(span, out, want - *got);
+    else if (hak_unlikely(hak__heap_is_share(heap)))
+        *got += take_within_limit(heap, span, out, want - *got);
+    else
+        *got += hak__span_take(span, out, want - *got);
     bool at_frontier = span->free_count == 0 && span->frontier != span->blocks;
     hak__warm_lost(heap, span);
     return !at_frontier && *got < want;
@@ -451,9 +479,13 @@ void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
         span = hak__heap_new_span(heap, class_index);
     if (span == NULL || !span->fresh || span->free_count != 0)
         return NULL;
+    if (!hak__span_admit(heap, class_index, span->slabs))
+        return NULL;
     void *block = hak__span_take_fresh(span);
     if (block != NULL)
         hak__warm_lost(heap, span);
+    else
+        hak__span_discount(heap, class_index, span->slabs);
     note_taken(heap, class_index, block != NULL);
     return block;
 }

@@ -5,6 +5,7 @@
  *   a thread's heap and a class              plain        plain.c      up to the mid pool
  *                                            large        plain.c      above it
  *   a share and a class                      user_heap    user_heap.c  of a heap that the program has made
+ *   ... a chunk of a bump heap               bump         bump.c
  *   either, of a hardened span               hardened     harden/kinds.c
  *   a huge block                             huge         huge.c
  *   ... of a hardened process                sealed       harden/kinds.c
@@ -16,6 +17,7 @@
 #pragma once
 
 #include "harden/mode.h"
+#include "userheap/bump.h"
 
 struct hak_heap;
 struct hak_uheap;
@@ -59,7 +61,7 @@ struct hak_kind {
     const void *(*around)(uintptr_t address);
 };
 
-#define HAK_KINDS_OF_WORDS(X) X(plain) X(large) X(user_heap) X(hardened) X(huge) X(sealed)
+#define HAK_KINDS_OF_WORDS(X) X(plain) X(large) X(user_heap) X(bump) X(hardened) X(huge) X(sealed)
 #if !defined(HAK_KINDS_MORE)
 #define HAK_KINDS_MORE(X)   /* a test's */
 #endif
@@ -88,7 +90,7 @@ hak_inline const struct hak_kind *hak__kind_of(const void *p, uint32_t word)
     if (hak_unlikely(hak__hardened_at(hak__slab_of(p))))
         return &hak__kind_hardened;
     if (hak__owner_is_own(word))
-        return &hak__kind_user_heap;
+        return hak__owner_class(word) == HAK_BUMP_CLASS && hak__bump_is(word) ? &hak__kind_bump : &hak__kind_user_heap;
     return hak__owner_class(word) >= HAK_CLASS_FIRST_LARGE ? &hak__kind_large : &hak__kind_plain;
 }
 hak_inline const struct hak_kind *hak__kind_at(const void *p) { return hak__kind_of(p, hak__owner_of(p)); }
@@ -164,6 +166,9 @@ hak_noinline bool hak__uheap_free(void *p, uint32_t word, const char *function);
 
 /* The same for a block of the calling thread's share that is marked as freed and did not fit the bin. */
 hak_noinline bool hak__uheap_free_full(void *p, uint32_t word);
+
+/* A block of a bump heap (bump.c). NULL: the request is too long, `own` is no such heap, or has to serve it as any other would. */
+void *hak__bump_malloc(struct hak_uheap *own, size_t n, const char *function);
 
 /* Huge blocks, of any heap (huge.c). */
 void *hak__huge_change(void *p, size_t have, size_t n);

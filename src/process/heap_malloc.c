@@ -11,6 +11,7 @@
 #include "process/process.h"
 #include "span/shield.h"
 #include "upkeep/upkeep.h"
+#include "userheap/bump.h"
 
 enum { PRESSURE_CALLS = 16 }; /* per request */
 
@@ -45,18 +46,32 @@ static void *take_attached(struct hak_heap *mine, struct hak_uheap *own, uint32_
     return block;
 }
 
-/* For a thread that has returned its heap or finds none. */
+/* A block out of the spans of a share that another thread may have, so that its bins are not touched. The caller has locked it. */
+static void *take_apart(struct hak_heap *share, uint32_t class, size_t n)
+{
+    void *block = NULL;
+    if (hak_unlikely(hak__hardened.on)) /* the bins are closed, and used under the lock */
+        return hak__heap_malloc(share, class, n);
+    hak_count(&share->classes[class].mallocs, (share->closed_reasons[class] & HAK_CLOSED_EXACT) != 0);
+    if (hak__heap_take(share, class, &block, 1) != 0)
+        hak__mark_live(block);
+    return block;
+}
+
+/* For a thread without a share of the heap: because it has no heap, or others have as many as the limit allows, or the limit lets no
+ * share grow. */
 static hak_cold void *take_borrowed(struct hak_uheap *own, uint32_t class, size_t n, const char *function)
 {
     struct hak_heap *share = hak__uheap_borrow(own, function);
     if (share == NULL)
         return NULL;
     void *block = NULL;
-    if (hak__heap_lock(share)) {
-        block = share_take(share, class, n);
-        hak__heap_unlock(share);
-    }
-    hak__uheap_let(own, share);
+    for (; share != NULL && block == NULL; share = share->share.next)
+        if (hak__heap_lock(share)) {
+            block = take_apart(share, class, n);
+            hak__heap_unlock(share);
+        }
+    hak__lock_release(&own->lock);
     return block;
 }
 
@@ -87,10 +102,14 @@ void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, co
     void *block;
     unsigned tries = 0;
     hak_assert(class < HAK_CLASSES && n <= hak__classes[class].size, "a class has room for the request");
+    if (hak_unlikely(class == HAK_BUMP_CLASS && hak__bump_has(own))) /* those are chunks */
+        class = HAK_CLASS_131072;
     do {
         mine = hak__request_heap(); /* the callback may have forked, and the child abandoned it */
         refused = hak_load(&own->account.refused, HAK_RELAXED);
-        block = hak_likely(mine != NULL) ? take_attached(mine, own, class, n, function) : take_borrowed(own, class, n, function);
+        block = hak_likely(mine != NULL) ? take_attached(mine, own, class, n, function) : NULL;
+        if (hak_unlikely(block == NULL) && (mine == NULL || hak__uheap_is_alive(own)))
+            block = take_borrowed(own, class, n, function);
     } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, hak__classes[class].size, tries++));
     hak__request_end(mine);
     if (hak_unlikely(block == NULL))

@@ -3,7 +3,7 @@
 #include "harden/harden.h"
 #include "harden/quarantine.h"
 #include "huge/huge.h"
-#include "userheap/userheap.h"
+#include "userheap/bump.h"
 
 static void add_share(struct hak_heap_figures *out, struct hak_heap *share)
 {
@@ -47,9 +47,22 @@ void hak__uheap_figures(struct hak_uheap *own, struct hak_heap_figures *out, boo
     out->live_bytes += out->huge_bytes + hak_load(&own->samples.bytes, HAK_RELAXED);
 }
 
+bool hak__bump_is(uint32_t word)
+{
+    const struct hak_heap *share = hak__heap_by_id(hak__owner_id(word));
+    return HAK_PROTECT && !hak__hardened.on && hak__bump_has(hak_peek(&share->own));
+}
+
+static bool is_chunk(const struct hak_span *span)
+{
+    return span->class == HAK_BUMP_CLASS && hak__bump_is(hak__owner_at(hak__span_slab(span)));
+}
+
 static size_t visit_usable(const struct hak_span *span, const void *block)
 {
     size_t size = hak__classes[span->class].size;
+    if (is_chunk(span))
+        return (size_t)(hak__bump_end(block) - (const char *)block);
     return hak__hardened_at(hak__slab_of(block)) ? hak__harden_asked(block, span->class, hak__hardened.room[span->class]) : size;
 }
 
@@ -59,14 +72,26 @@ struct visit_place {
     uint32_t slab, index;
 };
 
+/* The next block of a bump heap's chunk, or NULL; *from: where it begins, 0: at the first place for one. */
+static char *next_cut(const struct hak_span *span, uint32_t *from)
+{
+    char *chunk = hak__span_start(span), *block = chunk + (*from == 0 ? HAK_BUMP_BITS / 8 : *from * (size_t)HAK_ALIGN);
+    const char *end = hak__bump_end(block);
+    *from = end == NULL ? 0 : (uint32_t)((size_t)(end - chunk) / HAK_ALIGN);
+    return end == NULL ? NULL : block;
+}
+
 /* The share's next block that is neither free nor about to be. */
 static char *next_live(const struct hak_heap *share, struct visit_place *at)
 {
     uint32_t slab = at->slab != 0 ? at->slab : share->share.first_span;
     for (; slab != 0; slab = hak__spans[slab - 1].next_owned, at->index = 0) {
         const struct hak_span *span = &hak__spans[slab - 1];
-        hak_assert(at->index <= span->frontier, "the span of a block in use stays as it is during a visit");
-        for (uint32_t i = at->index; i < span->frontier; i++)
+        char *cut = is_chunk(span) ? next_cut(span, &at->index) : NULL;
+        at->slab = slab;
+        if (cut != NULL)
+            return cut;
+        for (uint32_t i = at->index; i < span->frontier && !is_chunk(span); i++)
             if (span->single || (span->free[i / 64] >> i % 64 & 1) == 0) {
                 *at = (struct visit_place){ slab, i + 1 };
                 return hak__span_start(span) + i * hak__classes[span->class].size;

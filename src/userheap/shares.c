@@ -18,6 +18,9 @@
 
 /* Shares without heap and thread wait for the next one. The first takes over the counters of those that are given back. */
 enum { SPARE_MOST = 16, TENDED = 4 };
+
+/* A heap with a limit has a share for each SHARE_LIMIT bytes of it, but one at least. */
+enum { SHARE_LIMIT = 1 << 20 };
 static struct hak_lock spare_lock = HAK_LOCK_INIT(HAK_RANK_SPARE);
 static struct hak_heap *spare_shares;
 static uint32_t spare_count;
@@ -142,7 +145,7 @@ static struct hak_heap *table_pop(struct hak_heap **link)
 /* Removes a share of a heap, which may be ending meanwhile; false: it is not there. */
 static bool table_remove(struct hak_heap *mine, const struct hak_heap *share, const struct hak_uheap *own)
 {
-    struct hak_share_table *table = &mine->share.table;
+    struct hak_share_table *table = &mine->shares;
     struct hak_heap **link = &table->buckets[hak__share_bucket(table, own)];
     while (*link != NULL && *link != share)
         link = &(*link)->share.chained;
@@ -173,7 +176,7 @@ static void table_grow(struct hak_share_table *table)
 
 static void table_add(struct hak_heap *mine, struct hak_heap *share, const struct hak_uheap *own)
 {
-    struct hak_share_table *table = &mine->share.table;
+    struct hak_share_table *table = &mine->shares;
     if (table->buckets == NULL) {
         table->shift = 64 - hak_msb64(HAK_SHARE_BUCKETS);
         table->buckets = table->first;
@@ -190,12 +193,15 @@ static void table_add(struct hak_heap *mine, struct hak_heap *share, const struc
 static void share_forget_bins(struct hak_heap *share)
 {
     for (uint32_t class = 0; class < HAK_CLASSES; class++) {
-        struct hak_heap_class *of = &share->classes[class];
-        hak_owner_store(&hak__heap_bin(share, class)->top, of->bottom);
+        struct hak_bin *bin = hak__heap_bin(share, class);
+        if (bin->top != share->classes[class].bottom) /* the pages of what was never used stay untouched */
+            hak_owner_store(&bin->top, share->classes[class].bottom);
         share->foreign[class] = false;
     }
-    share->large_cache.classes = 0;
-    hak_owner_store(&share->large_cache.bytes, 0);
+    if (share->large_cache.bytes != 0) {
+        share->large_cache.classes = 0;
+        hak_owner_store(&share->large_cache.bytes, 0);
+    }
     if (share->large_cache.charged != 0)
         hak__cache_discharge_large(share);
 }
@@ -238,10 +244,21 @@ static bool share_join(struct hak_uheap *own, struct hak_heap *share)
     return true;
 }
 
+/* Pages that a thread's share has begun to use serve no other thread, so a small heap has few. Its other threads take blocks out of the
+ * spans that there are, under the share's lock. */
+static bool share_is_one_too_many(const struct hak_uheap *own)
+{
+    size_t left = hak_load(&own->account.limit, HAK_RELAXED) / SHARE_LIMIT;
+    const struct hak_heap *share = own->shares;
+    for (; share != NULL && left > 1; left--)
+        share = share->share.next;
+    return share != NULL;
+}
+
 static struct hak_heap *share_obtain(struct hak_uheap *own)
 {
     struct hak_heap *share = share_idle(own);
-    if (share != NULL)
+    if (share != NULL || share_is_one_too_many(own))
         return share;
     do
         if ((share = spare_take()) == NULL && (share = share_new()) == NULL)
@@ -292,7 +309,7 @@ void hak__share_retire_mine(struct hak_heap *mine, struct hak_heap *share, const
 /* Looks into buckets: leaves shares whose heaps others have ended, and while there are too many others, but not the new one. */
 static void table_tend(struct hak_heap *mine, const struct hak_heap *new, size_t buckets)
 {
-    struct hak_share_table *table = &mine->share.table;
+    struct hak_share_table *table = &mine->shares;
     for (size_t i = 0; i < buckets; i++) {
         struct hak_heap **link = &table->buckets[table->hand++ & (table_buckets(table) - 1)], *share;
         while ((share = *link) != NULL) {
@@ -319,7 +336,7 @@ static void share_unpark(struct hak_heap *share)
     hak__heap_unlock(share);
 }
 
-static struct hak_heap *share_enter(struct hak_heap *mine, struct hak_uheap *own, const char *function)
+static struct hak_heap *share_enter(struct hak_heap *mine, struct hak_uheap *own, const char *function, bool *full)
 {
     hak__lock_acquire(&own->lock);
     if (!hak__uheap_is_alive(own)) {
@@ -330,6 +347,7 @@ static struct hak_heap *share_enter(struct hak_heap *mine, struct hak_uheap *own
     struct hak_heap *share = share_obtain(own);
     if (share != NULL)
         hak_store(&share->user, mine, HAK_RELAXED);
+    *full = share == NULL && share_is_one_too_many(own);
     hak__lock_release(&own->lock);
     return share;
 }
@@ -337,13 +355,14 @@ static struct hak_heap *share_enter(struct hak_heap *mine, struct hak_uheap *own
 /* A share that the thread does not have yet; at worst one that it still has of a heap that another thread has ended. */
 static struct hak_heap *share_attach(struct hak_heap *mine, struct hak_uheap *own, const char *function)
 {
-    struct hak_heap *share = share_enter(mine, own, function);
-    if (hak_unlikely(share == NULL) && hak__uheap_is_alive(own)) {
-        table_tend(mine, NULL, table_buckets(&mine->share.table));
-        share = share_enter(mine, own, function);
+    bool full = false;
+    struct hak_heap *share = share_enter(mine, own, function, &full);
+    if (hak_unlikely(share == NULL) && !full && hak__uheap_is_alive(own)) {
+        table_tend(mine, NULL, table_buckets(&mine->shares));
+        share = share_enter(mine, own, function, &full);
     }
     if (share == NULL)
-        return NULL; /* the system refuses, or the heap has ended */
+        return NULL; /* the heap has its shares, the system refuses, or the heap has ended */
     share_unpark(share);
     table_add(mine, share, own);
     hak__share_choose(mine, share);
@@ -374,19 +393,10 @@ struct hak_heap *hak__uheap_borrow(struct hak_uheap *own, const char *function)
     if (!hak__uheap_expect(own, function))
         return NULL;
     hak__lock_acquire(&own->lock);
-    struct hak_heap *share = hak__uheap_is_alive(own) ? share_obtain(own) : NULL;
+    struct hak_heap *share = !hak__uheap_is_alive(own) ? NULL : own->shares != NULL ? own->shares : share_obtain(own);
     if (share == NULL)
         hak__lock_release(&own->lock);
     return share;
-}
-
-void hak__uheap_let(struct hak_uheap *own, struct hak_heap *share)
-{
-    if (hak__heap_lock(share)) {
-        hak__cache_flush(share);
-        hak__heap_unlock(share);
-    }
-    hak__lock_release(&own->lock);
 }
 
 void hak__uheap_leave_one(struct hak_heap *mine, struct hak_uheap *own)
@@ -398,7 +408,7 @@ void hak__uheap_leave_one(struct hak_heap *mine, struct hak_uheap *own)
 
 void hak__uheap_leave(struct hak_heap *mine)
 {
-    struct hak_share_table *table = &mine->share.table;
+    struct hak_share_table *table = &mine->shares;
     hak__share_choose(mine, NULL);
     for (size_t i = 0; i < table_buckets(table); i++)
         for (struct hak_heap *share; (share = table_pop(&table->buckets[i])) != NULL; table->count--)
@@ -409,9 +419,10 @@ void hak__uheap_squeeze(struct hak_uheap *own)
 {
     hak__lock_acquire(&own->lock);
     for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next) {
-        if (hak_load(&share->user, HAK_RELAXED) != NULL || !hak__heap_lock(share))
+        if (!hak__heap_lock(share))
             continue;
-        hak__cache_flush(share);
+        if (hak_load(&share->user, HAK_RELAXED) == NULL)
+            hak__cache_flush(share);
         hak__heap_spare(share, HAK_CLASSES);
         hak__heap_unlock(share);
     }
@@ -432,10 +443,10 @@ static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span,
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]), slab = hak__span_slab(span);
     unsigned slabs = span->slabs;
     size_t whole = (size_t)slabs << HAK_SLAB_SHIFT;
+    hak__account_give(share->share.account, hak__span_charge(span));
     hak__span_unguard(span);
     hak_count(&share->classes[span->class].span_count, (uint64_t)-1);
     hak_count(&share->counts.slabs, 0 - (uint64_t)slabs);
-    hak__account_give(share->share.account, (size_t)slabs << HAK_SLAB_SHIFT);
     span->free_count = span->frontier; /* no block is allocated any more */
     bool bare = hak__super_is_bare(slab / HAK_SUPER_SLABS), usable = bare || hak__shield_lift_range(hak__slab_start(slab), whole);
     void *bitmaps = hak__span_destroy(span);
@@ -454,6 +465,7 @@ static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span,
 static void share_rewind_span(struct hak_heap *share, struct hak_span *span)
 {
     size_t half = span->words * sizeof(uint64_t);
+    hak__account_give(share->share.account, hak__span_charge(span));
     memset(span->free, 0, half);
     for (uint32_t word = 0; word < span->words; word++)
         hak_store(&span->remote[word], 0, HAK_RELAXED);
@@ -473,9 +485,13 @@ static void share_forget_blocks(struct hak_heap *share)
     share_forget_bins(share);
     for (uint32_t class = 0; class < HAK_CLASSES; class++) {
         struct hak_heap_class *of = &share->classes[class];
-        hak_count(&of->drained, hak_counted(&of->refilled) - hak_counted(&of->drained) - hak_counted(&of->collected));
-        hak__heap_unlist_all(share, class);
+        uint64_t live = hak_counted(&of->refilled) - hak_counted(&of->drained) - hak_counted(&of->collected);
+        if (live != 0)
+            hak_count(&of->drained, live);
+        if (of->spans != NULL)
+            hak__heap_unlist_all(share, class);
     }
+    share->share.bump = share->share.bump_end = NULL;
     share->sources.idle_classes = 0;
     share->sources.home = 0;
     share->large_out = 0;
@@ -520,7 +536,7 @@ static void share_move_span(struct hak_heap *from, struct hak_heap *to, struct h
     if (span->listed)
         hak__heap_unlist(from, span);
     hak__owned_remove(&from->share.first_span, hak__span_slab(span));
-    hak__account_give(from->share.account, (size_t)span->slabs << HAK_SLAB_SHIFT);
+    hak__account_give(from->share.account, hak__span_charge(span));
     hak__heap_large_moved(from, class, 0 - (size_t)blocks);
     hak__heap_large_moved(to, class, blocks);
     hak_count(&from->classes[class].refilled, 0 - (uint64_t)blocks);

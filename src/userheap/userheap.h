@@ -2,7 +2,8 @@
  *
  * A user heap is a set of shares. A share is a hak_heap like a thread's, with bins, spans and an id in the owner map; each thread
  * that uses the heap has its own share, so neither malloc nor free waits for another thread. It finds the share by a hash of the
- * handle, and keeps at most HAK_OWN_ATTACHED; one too many is emptied and stays idle in its heap for the next thread.
+ * handle, and keeps at most HAK_OWN_ATTACHED; one too many is emptied and stays idle in its heap for the next thread. Where the heap's
+ * limit is too small for more shares, a thread without one takes blocks out of other threads' spans, under their locks, not their bins.
  *
  *   hak_uheap ── shares ──> share ──> share ──> ...      user: the thread's heap that has it, or NULL (idle)
  *   thread's heap ── table ──> bucket ──> share ──> ...  to_share: the share used last
@@ -116,7 +117,7 @@ hak_inline size_t hak__share_bucket(const struct hak_share_table *table, const s
 /* The thread's share of the heap, which it has used already; NULL: it has none. */
 hak_inline struct hak_heap *hak__share_find(const struct hak_heap *mine, const struct hak_uheap *own)
 {
-    const struct hak_share_table *table = &mine->share.table;
+    const struct hak_share_table *table = &mine->shares;
     hak_assert(own != NULL, "shares whose heaps have ended are no heap's");
     struct hak_heap *share = table->buckets == NULL ? NULL : table->buckets[hak__share_bucket(table, own)];
     while (share != NULL && hak_peek(&share->own) != own)
@@ -131,18 +132,18 @@ hak_inline void hak__share_choose(struct hak_heap *mine, const struct hak_heap *
     mine->share_tag = share == NULL ? 0 : share->tag ^ mine->tag;
 }
 
-/* The thread's share of the heap, found or made, which becomes its last used one; NULL: the system refuses. */
+/* The thread's share of the heap, found or made, which becomes its last used one; NULL: the system refuses, or the heap's limit is too
+ * small for as many shares. */
 struct hak_heap *hak__uheap_attach(struct hak_heap *mine, struct hak_uheap *own, const char *function);
 
-/* For a thread without a heap: an idle share, with own's lock held until hak__uheap_let. */
+/* For a thread that has no share: the first one, whoever has it, with own's lock held. NULL: there is none, and own is not locked. */
 struct hak_heap *hak__uheap_borrow(struct hak_uheap *own, const char *function);
-void hak__uheap_let(struct hak_uheap *own, struct hak_heap *share);
 
 /* The thread with this heap ends, or will use no shares for a while; or not its share of this heap. */
 void hak__uheap_leave(struct hak_heap *mine);
 hak_cold void hak__uheap_leave_one(struct hak_heap *mine, struct hak_uheap *own);
 
-/* Returns all memory of idle shares except the program's blocks. For a heap at its limit. */
+/* Returns all memory of idle shares except the program's blocks, and the empty spans of the others. For a heap at its limit. */
 hak_cold void hak__uheap_squeeze(struct hak_uheap *own);
 
 /* Retires a share whose heap has ended and that no thread holds. The second: one that the calling thread has. */

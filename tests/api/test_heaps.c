@@ -1,6 +1,8 @@
 /* Heaps of one's own: where their blocks come from and go, from every thread; destruction, reset, merging; limits and their
  * callback; figures and visits; default heaps. */
 #include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "hakmem.h"
 #include "hakmem_stats.h"
@@ -220,6 +222,80 @@ static void limits_hold(void **state)
     void *q = malloc(100);
     expect(q != NULL);
     free(q);
+}
+
+/* Eight threads fill a small heap by turns; then one of them frees, and another can allocate all of it. */
+enum { SMALL_HEAP = 256 << 10, FILLING = 8, FILLED_MOST = SMALL_HEAP / 16 };
+struct filling {
+    hak_heap_t *heap;
+    unsigned number;
+};
+static pthread_barrier_t fill_turn;
+static void *filled[FILLED_MOST];
+static size_t filled_count, filled_bytes;
+static _Atomic bool is_full;
+
+static void fill_some(hak_heap_t *heap, unsigned seed)
+{
+    void *p = hak_heap_malloc(heap, 1 + (filled_count * 7919 + seed) % 1024);
+    if (p == NULL) {
+        is_full = true;
+        return;
+    }
+    filled_bytes += hak_usable_size(p);
+    filled[filled_count++] = memset(p, 1, 1);
+}
+
+static void *fill_by_turns(void *argument)
+{
+    const struct filling *mine = argument;
+    for (unsigned turn = 0; !is_full; turn = (turn + 1) % FILLING) {
+        pthread_barrier_wait(&fill_turn);
+        if (turn == mine->number)
+            fill_some(mine->heap, mine->number);
+        pthread_barrier_wait(&fill_turn);
+    }
+    return NULL;
+}
+
+static void *fill_alone(void *argument)
+{
+    const struct filling *mine = argument;
+    while (!is_full)
+        fill_some(mine->heap, mine->number);
+    return NULL;
+}
+
+static void small_limits_can_be_used(void **state)
+{
+    (void)state;
+    pthread_t threads[FILLING], alone;
+    struct filling filling[FILLING];
+    skip_hardened(); /* all of a hardened slab counts */
+    hak_heap_t *heap = new_heap("small", SMALL_HEAP);
+    pthread_barrier_init(&fill_turn, NULL, FILLING);
+    for (unsigned i = 0; i < FILLING; i++) {
+        filling[i] = (struct filling){ heap, i };
+        pthread_create(&threads[i], NULL, fill_by_turns, &filling[i]);
+    }
+    for (unsigned i = 0; i < FILLING; i++)
+        pthread_join(threads[i], NULL);
+    expect_op(filled_bytes, >=, SMALL_HEAP / 100 * 85);
+    expect_op(stats_of(heap).used_bytes, <=, SMALL_HEAP);
+    expect_eq(stats_of(heap).live_bytes, filled_bytes);
+    expect_eq(stats_of(heap).shares, 1);
+    while (filled_count > 0)
+        hak_free(filled[--filled_count]);
+    expect_eq(stats_of(heap).live_blocks, 0);
+    filled_bytes = 0;
+    is_full = false;
+    pthread_create(&alone, NULL, fill_alone, &filling[3]);
+    pthread_join(alone, NULL);
+    expect_op(filled_bytes, >=, SMALL_HEAP / 100 * 85);
+    hak_heap_destroy(heap);
+    filled_count = filled_bytes = 0;
+    is_full = false;
+    pthread_barrier_destroy(&fill_turn);
 }
 
 /* --- figures ----------------------------------------------------------------------------------------------------------- */
@@ -759,6 +835,7 @@ int main(void)
         cmocka_unit_test(reset_keeps_memory),
         cmocka_unit_test(merged_blocks_live_on),
         cmocka_unit_test(limits_hold),
+        cmocka_unit_test(small_limits_can_be_used),
         cmocka_unit_test(visits_see_every_block),
         cmocka_unit_test(grown_blocks_raise_the_peak),
         cmocka_unit_test(visitors_may_allocate),

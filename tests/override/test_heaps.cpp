@@ -51,7 +51,7 @@ static int containers()
     return 0;
 }
 
-#if defined(HAKMEM_HAS_PMR)
+#if defined(HAKMEM_HAS_MEMORY_RESOURCE)
 static int resources()
 {
     hak::heap heap;
@@ -63,7 +63,25 @@ static int resources()
     EXPECT(resource.is_equal(same) && !resource.is_equal(plain));
     return 0;
 }
+
+static int monotonic()
+{
+    hak::monotonic all("monotonic", 1 << 20), other;
+    for (int round = 0; round < 20; round++) {
+        {
+            std::pmr::vector<std::pmr::string> words(&all);
+            for (int i = 0; i < 1000; i++)
+                words.emplace_back("a text that is too long to be kept in the string itself");
+            EXPECT(hak_heap_of(words.data()) == all.handle() && hak_heap_of(words[7].data()) == all.handle());
+            EXPECT(words[999] == words[0]);
+        }
+        all.release(); // else the limit would not do
+    }
+    EXPECT(all.is_equal(all) && !all.is_equal(other));
+    return 0;
+}
 #else
+static int monotonic() { return 0; }
 static int resources() { return 0; }
 #endif
 
@@ -134,4 +152,4 @@ static int ends()
     return 0;
 }
 
-int main() { return containers() + resources() + scopes() + objects() + limits() + ends(); }
+int main() { return containers() + resources() + monotonic() + scopes() + objects() + limits() + ends(); }

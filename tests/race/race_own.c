@@ -175,7 +175,9 @@ struct hak_sample hak__sample;
 _Atomic bool hak__shields;
 bool hak__shield_covers_slow(const void *p) { return (void)p, false; }
 static bool has_none(const void *p) { return (void)p, false; }
-const struct hak_kind hak__kind_hardened, hak__kind_sealed;
+const struct hak_kind hak__kind_hardened, hak__kind_sealed, hak__kind_bump;
+bool hak__bump_is(uint32_t word) { return (void)word, false; }
+void *hak__bump_malloc(struct hak_uheap *heap, size_t n, const char *function) { return (void)heap, (void)n, (void)function, NULL; }
 #define X(name) const struct hak_kind hak__kind_##name = { .has = has_none };
 HAK_KINDS_BESIDE(X)
 #undef X
@@ -222,6 +224,7 @@ static void begin_owns(void)
         continue;
     for (uint32_t id = 1; id <= WORLD_HEAPS; id++) {
         heap(id)->share = (struct hak_share){ 0 };
+        heap(id)->shares = (struct hak_share_table){ 0 };
         heap(id)->own = NULL;
         heap(id)->user = NULL;
         heap(id)->mode = id == 2 ? HAK_MODE_SHARE : 0;
@@ -375,6 +378,22 @@ static void allocate_and_free(void)
     void *p = hak_heap_malloc(own, hak__classes[SMALL].size);
     note_taken(p);
     free_block(0);
+    note_given(p);
+    hak_free(p);
+}
+
+/* The heap's limit allows no share but heap 1's, so heap 3's thread takes from that. */
+static void with_the_only_share(void)
+{
+    with_bin_of_2();
+    hak_store(&own->account.limit, HAK_SLAB_SIZE, HAK_RELAXED);
+}
+static void allocate_beside(void)
+{
+    be_thread_of(3);
+    void *p = hak_heap_malloc(own, hak__classes[SMALL].size);
+    note_taken(p);
+    EXPLORE_EXPECT(hak__owner_id(hak__owner_of(p)) == 2, "the thread has a share of its own");
     note_given(p);
     hak_free(p);
 }
@@ -597,7 +616,7 @@ static unsigned in_chain(const struct hak_heap *share)
 
 static unsigned in_table(uint32_t id)
 {
-    const struct hak_share_table *table = &heap(id)->share.table;
+    const struct hak_share_table *table = &heap(id)->shares;
     unsigned found = 0;
     for (size_t i = 0; i < HAK_SHARE_BUCKETS && table->buckets != NULL; i++)
         found += in_chain(table->buckets[i]);
@@ -705,6 +724,7 @@ static void check_fast(void)
 {
     explore_resumed();
     leave();
+    hak__uheap_leave(heap(3));
     if (!explore_directly())
         return;
     for (uint32_t id = 1; id <= WORLD_HEAPS; id++) {
@@ -740,6 +760,8 @@ static const struct explore_case cases[] = {
     { "a heap is merged, its thread goes on", 2, 2, with_bin_of_2, { merge_and_say, free_then_allocate }, check_fast, 1, 1 },
     { "a heap is merged, two free", 1, 3, with_bin_of_2, { merge_and_say, free_own, free_elsewhere }, check_fast, 1, 1 },
     { "a heap is merged, its large block is freed", 3, 2, with_large, { merge_and_say, free_large }, check_fast, 2, 1 },
+    { "a thread takes from another's share", 2, 2, with_the_only_share, { allocate_beside, allocate_and_free }, check_fast, 1, 1 },
+    { "a thread takes from a share that is left", 2, 2, with_the_only_share, { allocate_beside, allocate_and_leave }, check_fast, 1, 1 },
     { "a heap is squeezed, its thread goes on", 2, 2, with_bin_of_2, { squeeze, allocate_and_free }, check_fast, 1, 1 },
     { "a heap is squeezed, its thread ends", 2, 2, with_bin_of_2, { squeeze, allocate_and_leave }, check_fast, 1, 1 },
     { "a step collects, its thread goes on", 2, 2, with_bin_of_2, { collect_for_share, allocate_and_free }, check_fast, 1, 1 },

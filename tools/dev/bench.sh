@@ -47,6 +47,16 @@ cmd_bench() {
       build_preset release
       lab_tool bench/error_rates.py "$@"
       ;;
+    --heaps)
+      shift
+      case " $* " in
+        *" --help "*) exec python3 -B bench/heaps/heaps.py "$@" ;;
+      esac
+      ensure build
+      ensure peers || say "going on with the allocators that are installed"
+      build_preset release
+      exec python3 -B bench/heaps/heaps.py "$@"
+      ;;
     --publish) bench_suite "$@" ;;
     --suite)
       shift

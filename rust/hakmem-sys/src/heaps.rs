@@ -18,6 +18,7 @@ pub const HAK_HEAP_PURGE_LATER: u32 = 0;
 pub const HAK_HEAP_PURGE_AT_ONCE: u32 = 1;
 pub const HAK_HEAP_HARDENED: u32 = 1;
 pub const HAK_HEAP_SHARED: u32 = 2;
+pub const HAK_HEAP_BUMP: u32 = 4;
 
 /// `struct hak_heap_options` of `hakmem.h`.
 #[repr(C)]
@@ -27,7 +28,7 @@ pub struct hak_heap_options {
     pub size: usize,
     /// for statistics; the first 47 bytes are kept; NULL: none
     pub name: *const c_char,
-    /// bytes of slabs (64 KiB each) and of huge blocks; 0: no limit
+    /// bytes that blocks have ever reached in the heap's slabs, and of huge blocks; 0: no limit
     pub limit: usize,
     pub pressure: Option<hak_heap_pressure>,
     /// of the pressure callback
@@ -50,7 +51,7 @@ pub struct hak_heap_figures {
     pub name: *const c_char,
     /// counts heaps as they are made or attached; 0: malloc, or a region beyond the 64th
     pub serial: u64,
-    /// slabs, huge blocks, samples: counted against the limit
+    /// what blocks have reached in slabs, huge blocks, samples: counted against the limit
     pub used_bytes: u64,
     /// its maximum so far; malloc's: the same as used_bytes
     pub peak_bytes: u64,

@@ -1,0 +1,91 @@
+/* Blocks of bump heaps (userheap/bump.h): free checks the pointer and does nothing; the last one of a chunk grows in place. In a hardened
+ * process, and while requests are sampled, such a heap is like any other. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "cache/cache.h"
+#include "diag/report.h"
+#include "kinds/kind.h"
+#include "process/request.h"
+#include "userheap/bump.h"
+
+/* --- requests ------------------------------------------------------------------------------------------------------------------ */
+
+/* A new chunk for the share; what is left of the former one stays unused. False: the limit or the system refuses it, or the heap ends. */
+static bool chunk_take(struct hak_heap *share, const struct hak_uheap *own)
+{
+    void *chunk = NULL;
+    if (!hak__heap_lock(share))
+        return false;
+    bool taken = hak_peek(&share->own) == own && hak__heap_take(share, HAK_BUMP_CLASS, &chunk, 1) != 0;
+    hak__heap_unlock(share);
+    if (!taken)
+        return false;
+    hak_assert((uintptr_t)chunk % HAK_SLAB_SIZE == 0, "a chunk is a slab");
+    memset(chunk, 0, HAK_BUMP_BITS / 8);
+    share->share.bump = (char *)chunk + HAK_BUMP_BITS / 8;
+    share->share.bump_end = (char *)chunk + HAK_SLAB_SIZE - HAK_ALIGN; /* behind it is the place for the last bit */
+    hak__bump_flip(share->share.bump);
+    return true;
+}
+
+void *hak__bump_malloc(struct hak_uheap *own, size_t n, const char *function)
+{
+    if (n > HAK_BUMP_MOST || !hak__bump_may() || hak__uheap_magic(own) != HAK_OWN_ALIVE || !hak__bump_has(own))
+        return NULL;
+    struct hak_heap *mine = hak__request_heap(), *share = mine == NULL ? NULL : hak__uheap_attach(mine, own, function);
+    if (share == NULL)
+        return NULL;
+    void *block = hak__bump_cut(share, n);
+    if (block != NULL || !chunk_take(share, own))
+        return block;
+    hak__request_end(mine);
+    return hak__bump_cut(share, n);
+}
+
+/* --- the kind ------------------------------------------------------------------------------------------------------------------ */
+
+/* The end of the block that begins at p, or NULL. */
+static const char *bump_end(const void *p)
+{
+    bool begins = (uintptr_t)p % HAK_ALIGN == 0 && (uintptr_t)p % HAK_SLAB_SIZE >= HAK_BUMP_BITS / 8 && hak__bump_begins(p);
+    return begins ? hak__bump_end(p) : NULL;
+}
+
+static bool bump_live(const void *p) { return bump_end(p) != NULL; }
+
+static size_t bump_usable(const void *p, const char *function)
+{
+    const char *end = bump_end(p);
+    if (end != NULL)
+        return (size_t)(end - (const char *)p);
+    hak__misuse_invalid(function, p, "not the start of a block");
+    return HAK_NO_BLOCK;
+}
+
+static void bump_free(void *p, uint32_t word, const char *function)
+{
+    (void)word;
+    bump_usable(p, function);
+}
+
+static void *bump_resize(void *p, size_t have, size_t n, enum hak_resize how)
+{
+    (void)how;
+    struct hak_heap *mine = hak__heap_mine(), *share = hak__heap_by_id(hak__owner_id(hak__owner_of(p)));
+    bool last =
+        n > have && n < HAK_SLAB_SIZE && hak_load(&share->user, HAK_RELAXED) == mine && share->share.bump == (char *)p + have;
+    if (last && hak__bump_cut(share, n - have) != NULL)
+        hak__bump_flip((char *)p + have);
+    return n <= bump_usable(p, "realloc") ? p : NULL;
+}
+
+const struct hak_kind hak__kind_bump = {
+    .free = bump_free,
+    .usable = bump_usable,
+    .resize = bump_resize,
+    .lift = hak__block_lift,
+    .heap = hak__uheap_of,
+    .live = bump_live,
+    .describe = hak__block_describe, /* of the chunk */
+};
