@@ -24,8 +24,10 @@ MUSL = """## musl
 
 - musl's loader has no room for thread-local words of a library opened by `dlopen`: preload `libhakmem.so` or link with it.
 - Stacks in reports and profiles end in musl's own functions, which have no unwind tables, and in libraries opened after the start.
-- A program with the C++ runtime linked into it keeps that runtime's operators: sizes given to `delete` are not checked there.
+- A program with the C++ runtime linked into it keeps that runtime's operators: sizes given to `delete` are not checked there. If it is
+  linked with `libhakmem.so` and the runtime is hidden, as zig's is, it ends where `std::bad_alloc` would be thrown.
 - What only glibc has, such as `mallinfo` and `malloc_trim`, is not exported.
+- `HAKMEM_MISUSE=report` does not give blocks of musl's malloc back to it; they are leaked.
 - Preloaded into a program of glibc, the library ends it with the loader's one line, and vice versa.
 """
 
@@ -97,8 +99,8 @@ def each_change():
 SYSTEMS = """## Systems
 
 What passed of each family of tests, out of those that ran. `./dev test root RELEASE` runs the released library in a root of that Debian;
-`./dev test aarch64` and `riscv64` run under qemu: there was no native run. Redis 8 calls jemalloc's own functions beside malloc's, so it
-cannot run on another malloc.
+`./dev test aarch64` and `riscv64` run under qemu: there was no native run. Redis 8, which calls jemalloc's own functions beside malloc's
+and so cannot run on another malloc, is skipped.
 """
 
 
