@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Builds the allocators to compare with from the sources that Rust crates carry along.
+"""Builds the newest releases of the allocators to compare with, from their repositories.
 
   tools/build_peers.py [NAME...]    builds those that are missing, or the ones that are named (some are built by name only)
   tools/build_peers.py --list       says which there are, and which are built
 
-They are fetched by cargo and built by gcc, cmake and make as their projects build a release, into
-$HAKMEM_PEERS or ~/.cache/hakmem/peers, one folder per version (about a quarter of an hour of one CPU in all).
-One that cannot be had here is a line, not an error: the exit status is 1 only when none could be built.
+They are built by gcc, cmake and make as their projects build a release, into $HAKMEM_PEERS or ~/.cache/hakmem/peers, one
+folder per revision (about half an hour of one CPU in all). git's own settings say where GitHub is (url.MIRROR.insteadOf). Where
+a repository cannot be had, the older sources serve that a Rust crate carries along; the file `origin` in the folder, and each
+table, say which it was. One that cannot be had at all is a line, not an error: the exit status is 1 only when none could be built.
 """
 
 from __future__ import annotations
@@ -50,77 +51,102 @@ def run(command: Sequence[str | Path], folder: Path, log: Path) -> None:
 
 # --- sources -----------------------------------------------------------------------------------------------
 
+ABSEIL = ("abseil/abseil-cpp", "20260817.0")  # what Google's tcmalloc is written on
 
-def manifest(wanted: Sequence[Built]) -> str:
-    """A cargo project whose only purpose is to depend on the crates, at exactly these versions."""
-    versions = {each.crate: each.version.partition("+")[0] for each in wanted}
+
+def clone(repository: str, revision: str, target: Path, log: Path) -> None:
+    run(["git", "clone", "--quiet", "--no-checkout", "--filter=blob:none", f"https://github.com/{repository}", target], log.parent, log)
+    run(["git", "-c", "advice.detachedHead=false", "checkout", "--quiet", revision], target, log)
+
+
+def from_repository(peer: Built, log: Path) -> Path:
+    source = peer.folder / "source"
+    if peer.crate != "libtcmalloc-sys":
+        clone(peer.repository, peer.revision, source, log)
+        return source
+    clone(peer.repository, peer.revision, source / "tcmalloc", log)
+    clone(*ABSEIL, source / "abseil-cpp", log)
+    return source
+
+
+def manifest(peer: Built) -> str:
+    """A cargo project whose only purpose is to depend on the crate, at exactly this version."""
     lines = ["[package]", 'name = "peers"', 'version = "0.0.0"', 'edition = "2021"', "[workspace]", "[dependencies]"]
-    return "\n".join(lines + [f'{crate} = "={version}"' for crate, version in sorted(versions.items())]) + "\n"
+    return "\n".join([*lines, f'{peer.crate} = "={peer.version.partition("+")[0]}"']) + "\n"
 
 
-def fetch(wanted: Sequence[Built]) -> Path:
-    """The folder with one folder of sources per crate."""
-    root = peers.folder() / "source"
-    shutil.rmtree(root, ignore_errors=True)
+def from_crate(peer: Built, log: Path) -> Path:
+    root = peer.folder / "crate"
     (root / "src").mkdir(parents=True)
     (root / "src" / "lib.rs").write_text("")
-    (root / "Cargo.toml").write_text(manifest(wanted))
-    run(["cargo", "vendor", "--quiet", "crates"], root, root / "log")
-    return root / "crates"
+    (root / "Cargo.toml").write_text(manifest(peer))
+    run(["cargo", "vendor", "--quiet", "crates"], root, log)
+    crate = root / "crates" / peer.crate
+    if peer.crate == "tikv-jemalloc-sys":
+        shutil.copy(crate / "configure" / "configure", crate / "jemalloc")
+    within = {"libmimalloc-sys": f"c_src/mimalloc/v{peer.name[-1]}", "rpmalloc-sys": "rpmalloc", "snmalloc-sys": "upstream",
+              "tikv-jemalloc-sys": "jemalloc", "libtcmalloc-sys": "c_src"}
+    return crate / within[peer.crate]
 
 
-# --- one function per peer: from the crate's sources to the library ------------------------------------------
+# --- one function per peer: from its sources to the library --------------------------------------------------
 
 
-def mimalloc(peer: Built, crate: Path, log: Path) -> None:
-    source = crate / "c_src" / "mimalloc" / ("v" + peer.name[-1])
+def mimalloc(peer: Built, source: Path, log: Path) -> None:
     defines = ("-DMI_MALLOC_OVERRIDE", "-DMI_SHARED_LIB", "-DMI_SHARED_LIB_EXPORT", "-DMI_BUILD_RELEASE", "-DMI_DEBUG=0")
     run(["gcc", "-std=gnu11", *C_FLAGS, *defines, "-fvisibility=hidden", f"-I{source}/include", f"-I{source}/src",
          "-shared", "-o", peer.path, source / "src" / "static.c", "-lrt", "-latomic"], source, log)
 
 
-def rpmalloc(peer: Built, crate: Path, log: Path) -> None:
-    source = crate / "rpmalloc" / "rpmalloc"
+def rpmalloc(peer: Built, source: Path, log: Path) -> None:
     run(["gcc", "-std=gnu11", *C_FLAGS, "-D_GNU_SOURCE=1", "-DENABLE_PRELOAD=1", "-DENABLE_OVERRIDE=1", "-shared",
-         "-o", peer.path, source / "rpmalloc.c"], source, log)
+         "-o", peer.path, source / "rpmalloc" / "rpmalloc.c"], source, log)
 
 
-def snmalloc(peer: Built, crate: Path, log: Path) -> None:
+def snmalloc(peer: Built, source: Path, log: Path) -> None:
     build = peer.folder / "build"
-    run(["cmake", "-S", crate / "upstream", "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+    run(["cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
          "-DSNMALLOC_BUILD_TESTING=OFF"], peer.folder, log)
     run(["cmake", "--build", build, "--target", "snmallocshim"], peer.folder, log)
     shutil.copy(build / peer.file_name, peer.path)
 
 
-def jemalloc(peer: Built, crate: Path, log: Path) -> None:
-    build = peer.folder / "build"
-    shutil.copytree(crate / "jemalloc", build)
-    shutil.copy(crate / "configure" / "configure", build)
-    found = re.search(r"\+(\S+?-g)([0-9a-f]+)", (crate / "Cargo.toml").read_text())
-    version = found.group(1) + found.group(2).ljust(40, "0")[:40] if found else "5.0.0-0-g" + "0" * 40
+def jemalloc(peer: Built, source: Path, log: Path) -> None:
+    if not (source / "configure").exists():
+        run(["autoconf"], source, log)
     more = ["--enable-prof"] if peer in peers.VARIANTS else []
-    run(["sh", "configure", f"--with-version={version}", "--disable-doc", "--disable-static", *more], build, log)
-    run(["make", "-j", str(JOBS), "build_lib_shared"], build, log)
-    shutil.copy(build / "lib" / peer.file_name, peer.path)
+    run(["sh", "configure", f"--with-version={peer.release.split()[1].partition('+')[0]}-0-g{peer.revision}", "--disable-doc",
+         "--disable-static", *more], source, log)
+    run(["make", "-j", str(JOBS), "build_lib_shared"], source, log)
+    shutil.copy(source / "lib" / peer.file_name, peer.path)
 
 
-def tcmalloc(peer: Built, crate: Path, log: Path) -> None:
-    """The files are those that the crate's own build names; its bridge is replaced by the library's malloc."""
-    named = re.findall(r'"(c_src/[\w/.-]+\.(?:cc|S))"', (crate / "build.rs").read_text())
-    sources = [name for name in named if "bridge" not in name] + ["c_src/tcmalloc/tcmalloc/tcmalloc.cc"]
+# What is no part of tcmalloc's library of 8 KiB pages: tests, variants, and profiles written by protobuf.
+NOT_TCMALLOC = re.compile(r"_(test|tests|fuzz|benchmark|test_helper|unsupported)\.|/(mock|want|enable)_|profile_(builder|marshaler)|"
+                          r"_(below_64|pow2)_|testing|selsan|legacy")
+NOT_ABSEIL = re.compile(r"test|benchmark|mock|print_hash_of|gentables|absl_(parse|flags)|/(flags|log)/")
+
+
+def tcmalloc(peer: Built, source: Path, log: Path) -> None:
+    """By the files in its folders, as its own build is bazel's."""
+    folders = (source / "tcmalloc" / "tcmalloc", source / "tcmalloc" / "tcmalloc" / "internal")
+    sources = [file for folder in folders for kind in ("*.cc", "*.S") for file in sorted(folder.glob(kind))
+               if not NOT_TCMALLOC.search(f"/{file.name}") and "percpu_rseq_" not in file.name.replace("_asm", "")]
+    sources += [file for file in sorted((source / "abseil-cpp" / "absl").rglob("*.cc"))
+                if not NOT_ABSEIL.search(str(file.relative_to(source / "abseil-cpp")))]
     build = peer.folder / "build"
     build.mkdir()
-    flags = ("-std=c++17", *C_FLAGS, "-DTCMALLOC_INTERNAL_8K_PAGES", "-Ic_src/abseil-cpp", "-Ic_src/tcmalloc")
+    flags = ("-std=c++20", *C_FLAGS, "-ffunction-sections", "-fdata-sections", "-DTCMALLOC_INTERNAL_8K_PAGES",
+             f"-I{source}/abseil-cpp", f"-I{source}/tcmalloc")
 
-    def compile_one(name: str) -> Path:
-        target = build / (name.replace("/", "_") + ".o")
-        run(["g++", *flags, "-c", "-o", target, name], crate, log)
+    def compile_one(file: Path) -> Path:
+        target = build / (str(file.relative_to(source)).replace("/", "_") + ".o")
+        run(["g++", *flags, "-c", "-o", target, file], source, log)
         return target
 
     with ThreadPoolExecutor(JOBS) as pool:
         objects = list(pool.map(compile_one, sources))
-    run(["g++", "-shared", "-pthread", "-o", peer.path, *objects], build, log)
+    run(["g++", "-shared", "-pthread", "-Wl,--gc-sections", "-o", peer.path, *objects], build, log)
 
 
 BUILDERS: dict[str, Callable[[Built, Path, Path], None]] = {
@@ -140,15 +166,27 @@ def serves_malloc(peer: Built) -> None:
         raise BuildFailed(f"it cannot be preloaded: {done.stderr.strip() or done.returncode}")
 
 
-def build(peer: Built, crates: Path) -> None:
+def build_from(peer: Built, get: Callable[[Built, Path], Path], origin: str) -> None:
     shutil.rmtree(peer.folder, ignore_errors=True)
     peer.folder.mkdir(parents=True)
+    log = peer.folder / "log"
     try:
-        BUILDERS[peer.crate](peer, crates / peer.crate, peer.folder / "log")
+        BUILDERS[peer.crate](peer, get(peer, log), log)
         serves_malloc(peer)
     except BuildFailed:
         peer.path.unlink(missing_ok=True)
         raise
+    peer.origin.write_text(origin + "\n", encoding="utf-8")
+    for name in ("source", "crate", "build"):
+        shutil.rmtree(peer.folder / name, ignore_errors=True)
+
+
+def build(peer: Built) -> None:
+    try:
+        build_from(peer, from_repository, peer.from_repository())
+    except BuildFailed as error:
+        print(f"build_peers.py: {peer.repository}: {error}; going on with the crate's {peer.of_crate}", file=sys.stderr)
+        build_from(peer, from_crate, peer.from_crate())
 
 
 def chosen(names: Sequence[str]) -> list[Built]:
@@ -167,25 +205,19 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if arguments and arguments[0] == "--list":
         for each in (*peers.BUILT, *peers.VARIANTS):
-            print(f"{each.name:14} {each.release:36} {'built' if each.path.is_file() else 'missing'}")
+            print(f"{each.name:14} {each.described() if each.path.is_file() else each.release + ': missing'}")
         return 0
     wanted = chosen(arguments)
     if not wanted:
         return 0
-    try:
-        crates = fetch(wanted)
-    except BuildFailed as error:
-        print(f"build_peers.py: the sources cannot be had: {error}", file=sys.stderr)
-        return 1
     built = 0
     for each in wanted:
         print(f"building {each.release}", flush=True)
         try:
-            build(each, crates)
+            build(each)
             built += 1
         except (BuildFailed, OSError, shutil.Error) as error:
             print(f"build_peers.py: {each.name} is missing: {error}", file=sys.stderr)
-    shutil.rmtree(crates.parent, ignore_errors=True)
     return 0 if built else 1
 
 

@@ -10,8 +10,8 @@ TRIMMED = {".c", ".h", ".def", ".cpp", ".hpp", ".py", ".sh", ".cmake", ".json"}
 
 # Written in pieces, so that this file holds none of what it looks for.
 HOMES = ("root", "home/[a-z]+", "Users", "mnt", "work", "workspace")
-# Where readers are sent; nothing is downloaded from an address that stands in the tree.
-REFERENCES = ("www.w3.org", "semver.org", "keepachangelog.com", "optuna.org", "127.0.0.1",
+# Where readers are sent, and the peers' repositories; nothing else is downloaded from an address that stands in the tree.
+REFERENCES = ("github.com", "www.w3.org", "semver.org", "keepachangelog.com", "optuna.org", "127.0.0.1",
               "www.speedscope.app")
 PATHS = re.compile(r"(?<![\w./$}>-])/(?:" + "|".join(HOMES) + r")\b")
 SERVERS = re.compile(r"\b[a-z][a-z+]*://(?!(?:" + "|".join(map(re.escape, REFERENCES)) + r")(?![\w.-]))[\w-]+(?:\.[\w-]+)+")

@@ -1,11 +1,10 @@
 # shellcheck shell=sh
 # ./dev setup: installs what is missing.
 
-# The newest releases of the peers, from sources that cargo fetches.
+# The newest releases of the peers, from their repositories, or from sources that cargo fetches.
 build_peers() {
-  has cargo || ensure cargo || return 1
   ensure build || return 1
-  has make || complain "make is missing; jemalloc will not be built"
+  ensure peer_sources || complain "not every peer can be built"
   python3 tools/build_peers.py
 }
 

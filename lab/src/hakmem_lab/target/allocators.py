@@ -127,7 +127,7 @@ def describe(allocator: Allocator) -> str:
         return "the C library's malloc, " + (os.confstr("CS_GNU_LIBC_VERSION") or "unknown version")
     built = peers.built(allocator.shared_object)
     if built is not None:
-        return f"{allocator.shared_object} ({built.release}, built from crate {built.crate} {built.version})"
+        return f"{allocator.shared_object} ({built.described()})"
     version = package_version(allocator.shared_object) if allocator.kind == "peer" else ""
     return f"{allocator.shared_object.resolve()}" + (f" ({version})" if version else "")
 

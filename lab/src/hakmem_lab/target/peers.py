@@ -22,37 +22,63 @@ INSTALLED: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Built:
-    """A peer that is built from the sources inside a Rust crate."""
+    """A peer built from its repository at a revision, or else from the older sources that a Rust crate has."""
 
     name: str
-    release: str  # the release of the allocator in the crate
+    release: str
+    date: str  # of the revision
+    repository: str  # on GitHub
+    revision: str
     crate: str
     version: str  # of the crate
+    of_crate: str  # the release of the allocator in it
     file_name: str
 
     @property
     def folder(self) -> Path:
-        """The folder in which it is built; each version has its own."""
-        return folder() / f"{self.name}-{self.version.partition('+')[0]}"
+        """The folder in which it is built; each revision has its own."""
+        return folder() / f"{self.name}-{self.revision[:12]}"
 
     @property
     def path(self) -> Path:
         return self.folder / self.file_name
 
+    @property
+    def origin(self) -> Path:
+        """The file that says in one line from what the library was built."""
+        return self.folder / "origin"
+
+    def from_repository(self) -> str:
+        return f"{self.release}, {self.date}, built from {self.repository} {self.revision[:12]}"
+
+    def from_crate(self) -> str:
+        return f"{self.of_crate}, built from crate {self.crate} {self.version}"
+
+    def described(self) -> str:
+        """The code that a library is."""
+        return self.origin.read_text(encoding="utf-8").strip() if self.origin.is_file() else self.from_repository()
+
+
+JEMALLOC = ("2026-05-18", "jemalloc/jemalloc", "295e48944b200b595a72902a81e1ed8cad6a3866", "tikv-jemalloc-sys", "0.7.1",
+            "jemalloc 5.3.1", "libjemalloc.so.2")
 
 BUILT: tuple[Built, ...] = (
-    Built("mimalloc3", "mimalloc 3.3.2", "libmimalloc-sys", "0.1.49", "libmimalloc.so"),
-    Built("mimalloc2", "mimalloc 2.3.2", "libmimalloc-sys", "0.1.49", "libmimalloc.so"),
-    Built("snmalloc", "snmalloc 0.7.6", "snmalloc-sys", "0.7.6", "libsnmallocshim.so"),
-    Built("rpmalloc", "rpmalloc 1.4.3", "rpmalloc-sys", "0.2.3+b097fd0", "librpmalloc.so"),
-    Built("jemalloc5", "jemalloc 5.3.1", "tikv-jemalloc-sys", "0.7.1", "libjemalloc.so.2"),
-    Built("gtcmalloc", "Google's tcmalloc of crate 0.1.14", "libtcmalloc-sys", "0.1.14", "libtcmalloc.so"),
+    Built("mimalloc3", "mimalloc 3.4.3", "2026-07-20", "microsoft/mimalloc", "v3.4.3", "libmimalloc-sys", "0.1.49",
+          "mimalloc 3.3.2", "libmimalloc.so"),
+    Built("mimalloc2", "mimalloc 2.4.1", "2026-07-14", "microsoft/mimalloc", "v2.4.1", "libmimalloc-sys", "0.1.49",
+          "mimalloc 2.3.2", "libmimalloc.so"),
+    Built("snmalloc", "snmalloc 0.7.5+1", "2026-06-27", "microsoft/snmalloc",
+          "f70eb82634ff280bd39a815ed5a1315bb064c164", "snmalloc-sys", "0.7.6", "snmalloc of crate 0.7.6",
+          "libsnmallocshim.so"),
+    Built("rpmalloc", "rpmalloc 2.0.1", "2026-07-15", "mjansson/rpmalloc", "2.0.1", "rpmalloc-sys", "0.2.3+b097fd0",
+          "rpmalloc 1.4.3", "librpmalloc.so"),
+    Built("jemalloc5", "jemalloc 5.3.1+47", *JEMALLOC),
+    Built("gtcmalloc", "Google's tcmalloc", "2026-08-21", "google/tcmalloc", "fce3f55de93a0dd7611990d9bfcf96db426e01dc",
+          "libtcmalloc-sys", "0.1.14", "Google's tcmalloc of crate 0.1.14", "libtcmalloc.so"),
 )
 
 # Built only when named, and not a peer in benchmarks: record 0080 compares with it.
-VARIANTS: tuple[Built, ...] = (
-    Built("jemalloc5-prof", "jemalloc 5.3.1 with its profiler", "tikv-jemalloc-sys", "0.7.1", "libjemalloc.so.2"),
-)
+VARIANTS: tuple[Built, ...] = (Built("jemalloc5-prof", "jemalloc 5.3.1+47 with its profiler", *JEMALLOC),)
 
 NAMES: tuple[str, ...] = (*(each.name for each in BUILT), *INSTALLED)
 
