@@ -288,11 +288,11 @@ int (*hak__loaded_search)(void *address, struct unwind_object *result);
 
 enum { KNOWN_MOST = 256 };
 static hak_rare_data struct hak_module known_modules[KNOWN_MOST]; /* the modules at start, for a C library without the search */
-static hak_rare_data unsigned known_count;
+static hak_rare_data unsigned known_count; /* the first is the program, to which musl gives a name */
 
 static int know_module(struct dl_phdr_info *info, size_t size, void *argument)
 {
-    struct hak_module module = { .start = UINTPTR_MAX, .base = info->dlpi_addr, .name = info->dlpi_name };
+    struct hak_module module = { .start = UINTPTR_MAX, .base = info->dlpi_addr, .name = known_count == 0 ? "" : info->dlpi_name };
     (void)size, (void)argument;
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *part = &info->dlpi_phdr[i];

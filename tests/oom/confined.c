@@ -106,7 +106,7 @@ static void forbid_others(bool threads)
     static const int memory[] = { SYS_mmap, SYS_munmap, SYS_madvise, SYS_mremap, SYS_mprotect, SYS_futex,
                                   /* the program's own */ SYS_write, SYS_exit_group, SYS_rt_sigreturn };
     static const int lives[] = { SYS_clone, SYS_clone3, SYS_set_robust_list, SYS_rseq, SYS_rt_sigprocmask, SYS_rt_sigaction,
-                                 SYS_exit };
+                                 SYS_exit, /* musl's first thread */ SYS_membarrier };
     struct calls calls = { 0, { 0 } };
     struct sigaction action = { .sa_sigaction = forbidden, .sa_flags = SA_SIGINFO };
     sigaction(SIGSYS, &action, NULL);

@@ -26,13 +26,22 @@ static void handle(int signal, void (*handler)(int))
 
 /* --- handlers that fork ------------------------------------------------------------------------------------------------ */
 
+/* musl's fork takes locks that the interrupted code may hold; a handler may call _Fork, whose child is not ready for threads. */
+#if defined(__GLIBC__)
+enum { CHILD_HAS_THREADS = true };
+static pid_t make_child(void) { return fork(); }
+#else
+enum { CHILD_HAS_THREADS = false };
+static pid_t make_child(void) { return _Fork(); }
+#endif
+
 static void forks(int signal)
 {
     (void)signal;
     if (is_child || atomic_load(&handled) >= forks_wanted)
         return;
     int saved = errno, status = 0;
-    pid_t child = fork();
+    pid_t child = make_child();
     if (child == 0) {
         limit_child();
         if (!child_goes_on)
@@ -72,7 +81,7 @@ static void *is_interrupted(void *argument)
     for (unsigned i = 0; i < CHURN_OWN; i++)
         churn_free(own[i]);
     if (is_child) {
-        churn_as_child(true);
+        churn_as_child(CHILD_HAS_THREADS);
         _exit(42);
     }
     return argument;

@@ -56,14 +56,27 @@ static void call_free_sized(void *p)   /* not in every C library */
     else
         reinterpret_cast<void (*)(void *, size_t)>(function)(p, given);
 }
-static void call_delete(void *p) { align ? operator delete(p, std::align_val_t(align)) : operator delete(p); }
+/* Of a conditional expression with two deletes zig's clang calls both. */
+static void call_delete(void *p)
+{
+    if (align)
+        operator delete(p, std::align_val_t(align));
+    else
+        operator delete(p);
+}
 static void call_delete_sized(void *p)
 {
-    align ? operator delete(p, given, std::align_val_t(align)) : operator delete(p, given);
+    if (align)
+        operator delete(p, given, std::align_val_t(align));
+    else
+        operator delete(p, given);
 }
 static void call_delete_array(void *p)
 {
-    align ? operator delete[](p, given, std::align_val_t(align)) : operator delete[](p, given);
+    if (align)
+        operator delete[](p, given, std::align_val_t(align));
+    else
+        operator delete[](p, given);
 }
 
 /* Not one of the C library's. */
