@@ -363,10 +363,13 @@ size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh)
     if (opening == HAK_OPEN_SMALL && *fresh && !hak__super_is_bare(super))
         hak__prefault(super, pool_in_slabs());
     tier_opened(super);
-    hak__slabs_open(&hak__supers[super], count, *fresh);
+    unsigned first = hak__super_is_bare(super) ? 0 : (unsigned)hak__layout_choice(super, HAK_SUPER_SLABS + 1 - count);
+    hak__slabs_open(&hak__supers[super], first + count, *fresh);
+    if (hak_unlikely(first != 0))
+        (*fresh ? hak__slabs_release_clean : hak__slabs_release)(&hak__supers[super], 0, first);
     set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
     hak_fetch_add(&hak__pool_counts.opened, 1, HAK_RELAXED);
-    return super * HAK_SUPER_SLABS;
+    return super * HAK_SUPER_SLABS + first;
 }
 
 size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
