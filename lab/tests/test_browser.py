@@ -225,7 +225,9 @@ def test_compare(browser: Any, tmp_path: Path) -> None:
 def test_a_comparison_of_many_fits_its_card(browser: Any, tmp_path: Path) -> None:
     """All columns are in sight on a wide screen, no name is written over another, and each mark has room."""
     names = ["system", "hakmem", "jemalloc", "mimalloc", "tcmalloc", "snmalloc", "rpmalloc", "hardened"]
-    made = make_experiment({name: near(2.4 if place > 5 else 1.2 - place / 250, place) for place, name in enumerate(names)})
+    made = make_experiment(
+        {name: near(2.4 if place > 5 else 1.2 - place / 250, place) for place, name in enumerate(names)}
+    )
     made.head.kind = "compare"
     for each in made.runs:
         each.peak_rss_bytes = (520 + names.index(each.label) % 5 * 3) << 17
@@ -424,7 +426,9 @@ def test_index_of_a_folder(browser: Any, tmp_path: Path) -> None:
         "one.html",
         "one.json",
     ]  # the newest first
-    first = seen.script("return [...document.querySelectorAll('tbody tr')].map((row) => row.cells[0].querySelector('a') !== null)")
+    first = seen.script(
+        "return [...document.querySelectorAll('tbody tr')].map((row) => row.cells[0].querySelector('a') !== null)"
+    )
     assert first == [True, True]
     colours = "return [...document.querySelectorAll('td .verdict-word')].map((each) => getComputedStyle(each).color)"
     memory, go = seen.script(colours)

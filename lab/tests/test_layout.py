@@ -13,8 +13,8 @@ pytest.importorskip("scipy")
 from hakmem_lab.measure import results
 from tests.inside import compile_c, hakmem
 
-# Blocks of twenty sizes, used in turn: the more of them share a set of a cache of 64 lines, the more it costs. SPARE: one more block
-# of every second size, which nothing uses, is the only difference of the two programs.
+# Blocks of twenty sizes, used in turn: the more of them share a set of a cache of 64 lines, the more it costs.
+# SPARE: one more block of every second size, which nothing uses, is the only difference of the two programs.
 SOURCE = r"""
 #include <stdint.h>
 #include <stdio.h>

@@ -480,7 +480,8 @@ def test_a_graph_is_read_by_keys(browser: Any, tmp_path: Path) -> None:
     from selenium.webdriver.common.keys import Keys
 
     samples: Samples = {
-        ((Frame(name), Frame("main")), ()): {"live": Estimate(1, size, 0)} for name, size in (("big", 300), ("small", 100))
+        ((Frame(name), Frame("main")), ()): {"live": Estimate(1, size, 0)}
+        for name, size in (("big", 300), ("small", 100))
     }
     report = formats.Report(samples, ("live",), 1, Profile(1, [], []))
     report.profile.memory, report.profile.time_ms = [(0, 1 << 20), (500, 3 << 20), (2000, 2 << 20)], 2000

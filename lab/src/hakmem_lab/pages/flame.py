@@ -67,7 +67,8 @@ def memory_chart(profile: Profile) -> str:
         for kind, at, _ in known
     )
     said = "; ".join(f'<span class="{kind}">{name}</span> at {(at - first) / 1000:.2f} s' for kind, at, name in known)
-    return f"""<figure class="memory"><div class="up"><span>{in_bytes(most)}</span><span>0</span></div><svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img"
+    return f"""<figure class="memory"><div class="up"><span>{in_bytes(most)}</span><span>0</span></div>
+<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img"
 aria-label="Resident memory over {span / 1000:.2f} seconds, at most {in_bytes(most)}">
 <polygon points="0,{HEIGHT} {points} {across(profile.memory[-1][0]):.1f},{HEIGHT}"/>{lines}</svg>
 <div class="across"><span>0 s</span><span>{span / 2000:.3g} s</span><span>{span / 1000:.3g} s</span></div>
@@ -111,8 +112,8 @@ arrow keys, Enter and Escape.</p>
 <button id="reset" type="button">Whole graph</button>
 </div>
 <p id="said" aria-live="polite"></p>
-<canvas id="flame" tabindex="0" role="application" aria-label="Flame graph: arrow keys move between frames, Enter zooms, Escape shows all"
-aria-describedby="said"></canvas>
+<canvas id="flame" tabindex="0" role="application" aria-describedby="said"
+aria-label="Flame graph: arrow keys move between frames, Enter zooms, Escape shows all"></canvas>
 <script type="application/json" id="data">{data}</script>
 <script>{asset("flame.js")}</script>
 </main></body></html>
