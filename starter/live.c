@@ -219,11 +219,12 @@ uint32_t live_number(const struct live *live, const char *name)
 
 /* --- figures ----------------------------------------------------------------------------------------------------------------------- */
 
-/* The next heap in use after `id`, in a buffer; 0: there is none. */
+/* The next heap in use after `id`, in a buffer; 0: there is none, or a damaged table says that there are more than a process can have. */
+enum { HEAPS_MOST = 1 << 17 }; /* HAK_HEAPS_MAX */
 static _Alignas(8) char heap_text[HEAP_MOST];
 static uint32_t next_heap(const struct live *live, uint32_t id)
 {
-    uint32_t last = live_half(live, live_root(live, "heap_last"));
+    uint32_t last = (uint32_t)hak_min(live_half(live, live_root(live, "heap_last")), HEAPS_MOST - 1);
     size_t size = hak_min(live_number(live, "heap_size"), HEAP_MOST);
     while (++id <= last) {
         uint64_t at = live_root(live, "heaps") + (uint64_t)id * live_number(live, "heap_stride");

@@ -218,12 +218,23 @@ static void say_row(const char *name, uint64_t bytes, uint64_t whole)
     say("  %-34s %12s %3u %%\n", name, amount(bytes, text), share(bytes, whole));
 }
 
+/* A process that has ended stays until its parent asks for its status. */
+static bool is_running(uint64_t pid)
+{
+    char path[64], text[256];
+    hak__format(path, sizeof path, "/proc/%u/stat", pid);
+    size_t length = read_file(path, text, sizeof text), at = length;
+    while (at > 0 && text[at - 1] != ')') /* the end of its name, which may have such letters too */
+        at--;
+    return hak__syscall(SYS_kill, pid, 0) != -ESRCH && !(at != 0 && at + 1 < length && text[at + 1] == 'Z');
+}
+
 static void say_head(const struct record *record)
 {
     const struct hak_box *box = record->box;
     const struct hak_box_slot *slot = record->slot;
     char a[AMOUNT_SIZE], b[AMOUNT_SIZE];
-    bool runs = hak__syscall(SYS_kill, box->pid, 0) != -ESRCH;
+    bool runs = is_running(box->pid);
     say("%s, process %u, HAKMEM %s\n", box->command, box->pid, box->version);
     say("  started   ");
     say_time(box->started_s);

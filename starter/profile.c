@@ -18,10 +18,33 @@ static uint64_t profile_at(const char *name)
     return live_root(&live, "profile") + live_number(&live, text);
 }
 
+/* The table that leads a call of malloc to its bin, which only a debugger may write. Where all of it names the bin that is always empty,
+ * the next call looks for a request, even of a thread that would find each block in its cache. The answer writes it anew. */
+enum { BINS_MOST = 1024 };
+
+static size_t read_bins(uint16_t *bins)
+{
+    uint64_t table = live_root(&live, "profile_bins"), count = live_number(&live, "profile_bins_exchanged");
+    return table != 0 && count <= BINS_MOST && live_read(&live, table, bins, count * sizeof *bins) ? (size_t)count : 0;
+}
+
+static void write_bins(const uint16_t *bins, size_t count)
+{
+    char path[64];
+    hak__format(path, sizeof path, "/proc/%u/mem", live.pid);
+    long fd = hak__syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    hak__syscall(SYS_pwrite64, fd, bins, count * sizeof *bins, live_root(&live, "profile_bins"));
+    hak__syscall(SYS_close, fd);
+}
+
 /* Waits for the answer to a request; an errno code. */
 static int request(const char *what)
 {
     char text[64];
+    uint16_t bins[BINS_MOST], empty[BINS_MOST];
+    size_t led = live_half(&live, profile_at("counts")) == 0 ? read_bins(bins) : 0;
     hak__format(text, sizeof text, "profile_%s", what);
     uint32_t number = live_number(&live, text), before = live_half(&live, profile_at("answered"));
     uint32_t signal = live_half(&live, profile_at("signal")), off = 0, on = live_half(&live, profile_at("malloc_counts"));
@@ -30,6 +53,10 @@ static int request(const char *what)
         live_write(&live, profile_at("malloc_counts"), &off, sizeof off);
     if (!live_write(&live, profile_at("request"), &number, sizeof number))
         return EPERM;
+    for (size_t i = 0; i < led; i++)
+        empty[i] = (uint16_t)live_number(&live, "profile_empty_bin");
+    if (led != 0)
+        write_bins(empty, led);
     if (signal != 0)
         hak__syscall(SYS_kill, live.pid, signal);
     while (live_half(&live, profile_at("answered")) == before) {
@@ -37,18 +64,23 @@ static int request(const char *what)
             live_write(&live, profile_at("request"), &off, sizeof off);
             if (on != 0)
                 live_write(&live, profile_at("malloc_counts"), &on, sizeof on);
+            if (led != 0)
+                write_bins(bins, led);
             return ETIMEDOUT;
         }
         nap_ms(STEP_MS);
     }
-    return (int)live_half(&live, profile_at("result"));
+    int code = (int)live_half(&live, profile_at("result"));
+    if (code != 0 && led != 0 && live_half(&live, profile_at("counts")) == 0)
+        write_bins(bins, led);
+    return code;
 }
 
 static int refused(int code)
 {
     if (code == ETIMEDOUT)
-        return complain("process %u has not answered: it does so when a cache of its threads misses, or at once if started with "
-                        "HAKMEM_STATS_SIGNAL=N",
+        return complain("process %u has not answered: it does so at its next call of malloc, or at once if started with "
+                        "HAKMEM_PROFILE=ready and HAKMEM_STATS_SIGNAL=N",
                         live.pid);
     return complain("process %u: the profile failed (error %u)", live.pid, (uint64_t)code);
 }

@@ -106,6 +106,7 @@ def rates(fleets: int, effects: list[float], hosts: int, memory: bool, looks: st
             if len(made) == 100 or (made and number == fleets - 1):
                 through_prometheus(made, tally, now)
                 made.clear()
+            if number % 100 == 99:
                 print(f"{number + 1} of {fleets}: {json.dumps(tally.line())}", file=sys.stderr, flush=True)
         found.append(tally.line())
         print(json.dumps(found[-1]), flush=True)

@@ -222,6 +222,31 @@ def test_compare(browser: Any, tmp_path: Path) -> None:
     show(browser, tmp_path / "compare.html")
 
 
+def test_a_comparison_of_many_fits_its_card(browser: Any, tmp_path: Path) -> None:
+    """All columns are in sight on a wide screen, no name is written over another, and each mark has room."""
+    names = ["system", "hakmem", "jemalloc", "mimalloc", "tcmalloc", "snmalloc", "rpmalloc", "hardened"]
+    made = make_experiment(
+        {name: near(2.4 if place > 5 else 1.2 - place / 250, place) for place, name in enumerate(names)}
+    )
+    made.head.kind = "compare"
+    for each in made.runs:
+        each.peak_rss_bytes = (520 + names.index(each.label) % 5 * 3) << 17
+    compare.write(made, allocator_comparison.analyse(made), tmp_path / "compare.html")
+    with screen(browser, 1400, 900, "light", ""):
+        seen = show(browser, tmp_path / "compare.html")
+        wide, room = seen.script("const t = document.querySelector('.table'); return [t.scrollWidth, t.clientWidth]")
+        assert wide <= room
+        boxes = seen.script(
+            "return [...document.querySelectorAll('.plot')[0].querySelectorAll('.textpoint')].map((each) => "
+            "each.getBoundingClientRect()).map((box) => [box.left, box.top, box.right, box.bottom])"
+            ".filter((box) => box[2] > box[0])"
+        )
+        assert 3 <= len(boxes) < 8
+        pairs = [(a, b) for place, a in enumerate(boxes) for b in boxes[:place]]
+        assert not [1 for a, b in pairs if a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]]
+        assert seen.script("return document.querySelectorAll('.plot')[0].layout.yaxis.range[0]") > 50
+
+
 def test_tune(browser: Any, tmp_path: Path) -> None:
     made = tuned()
     tune.write(made, verdict.compare(made, "A", "B"), tmp_path / "tune.html")
@@ -401,6 +426,13 @@ def test_index_of_a_folder(browser: Any, tmp_path: Path) -> None:
         "one.html",
         "one.json",
     ]  # the newest first
+    first = seen.script(
+        "return [...document.querySelectorAll('tbody tr')].map((row) => row.cells[0].querySelector('a') !== null)"
+    )
+    assert first == [True, True]
+    colours = "return [...document.querySelectorAll('td .verdict-word')].map((each) => getComputedStyle(each).color)"
+    memory, go = seen.script(colours)
+    assert go == "rgb(21, 128, 61)" != memory
     links[2].click()
     assert seen.script("return document.querySelector('.verdict .word').textContent") == "GO"
 

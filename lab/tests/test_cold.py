@@ -76,9 +76,7 @@ def blocks(program: Path) -> Iterator[tuple[Running, set[int]]]:
         yield child, addresses(child)
 
 
-def test_a_thousand_blocks_of_known_use(
-    blocks: tuple[Running, set[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thousand_blocks_of_known_use(blocks: tuple[Running, set[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     child, used = blocks
     monkeypatch.setattr(cold, "MOST_S", 100.0)
     monkeypatch.setattr(cold, "MOST_LOOKS", 4000)

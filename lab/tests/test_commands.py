@@ -330,7 +330,7 @@ def test_compare_shows_the_metric_that_was_asked_for() -> None:
         assert columns[0] == head and columns[1].startswith("gain")
         assert found.sentence.startswith(f"hakmem {word}.")
         page = compare_page.compose(made, found).render(False)
-        assert result_tables.between(found.rows[1].gain.low, found.rows[1].gain.high) in page  # type: ignore[union-attr]
+        assert compare_page.interval_of(found.rows[1].gain) in page
 
 
 def test_compare_names_no_winner_without_evidence() -> None:

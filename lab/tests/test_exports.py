@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import math
+import shlex
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import typer
 
+from hakmem_lab.commands import ab
 from hakmem_lab.decide import exports
 from hakmem_lab.decide.exports import Report, Row
 from hakmem_lab.terminal.errors import LabError
@@ -60,6 +63,39 @@ def test_annotations_are_one_line_each(tmp_path: Path, monkeypatch: pytest.Monke
     assert lines[1].startswith("::error title=NO-GO%3A bad|%3A%2C::gain +1.00 %25 (")
     assert lines[1].endswith("why, 100 %25%0Aof it")
     assert summary.read_text() == exports.markdown(REPORT) + "\n"
+
+
+def test_a_comment_fits_and_leads_to_its_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"):
+        monkeypatch.delenv(f"GITHUB_{name}", raising=False)
+    assert exports.comment(REPORT) == exports.markdown(REPORT)
+    for name, value in (("SERVER_URL", "https://github.com"), ("REPOSITORY", "a/b"), ("RUN_ID", "7")):
+        monkeypatch.setenv(f"GITHUB_{name}", value)
+    many = Report(
+        REPORT.title, REPORT.verdict, REPORT.reason, [row(f"case {place}", "GO") for place in range(5000)], []
+    )
+    text = exports.comment(many)
+    assert len(exports.markdown(many)) > 65_536 > len(text) > 50_000
+    assert text.endswith("summary.\n\n[The job](https://github.com/a/b/actions/runs/7)\n")
+    assert text.rpartition("\n\nThe rest")[0].endswith("|")  # no row is cut
+    written = exports.write(REPORT, {"github-comment": tmp_path / "comment.md"})
+    assert Path(written["github-comment"]).read_text() == exports.comment(REPORT)
+
+
+@pytest.mark.parametrize("name", ["github.yml", "gitlab-ci.yml"])
+def test_the_files_for_ci_use_what_there_is(name: str) -> None:
+    yaml = pytest.importorskip("yaml")
+    found = yaml.safe_load((Path(__file__).parents[2] / "packaging" / "ci" / name).read_text())
+    job = found["jobs"]["compare"] if name == "github.yml" else found["memory"]
+    lines = [each.get("run", "") for each in job["steps"]] if "steps" in job else job["script"]
+    (line,) = (each for each in lines if each.startswith("hakmem "))
+    command, _, rest = line.partition(" || ")
+    assert rest.strip() == "[ $? = 4 ]"
+    app = typer.Typer()
+    ab.register(app)
+    known = {option for parameter in typer.main.get_command(app).params for option in parameter.opts}
+    used = {word for word in shlex.split(command) if word.startswith("--")}
+    assert used and used <= known, used - known
 
 
 def test_a_verdict_has_one_status() -> None:

@@ -188,9 +188,7 @@ def test_tables_and_files(program: Path, tmp_path: Path) -> None:
         r"^by tenant: tenant 19 [\d.]+ \w+ ± .*, and \d+ more \(± 95 %; --by tenant\)$", again.stdout, re.M
     )
     assert "by query: query" in again.stdout
-    twice = command(
-        "profile", "--by", "query", "--by", "tenant", tmp_path / "a.heap", "-o", tmp_path / "b.collapsed"
-    )
+    twice = command("profile", "--by", "query", "--by", "tenant", tmp_path / "a.heap", "-o", tmp_path / "b.collapsed")
     assert twice.stdout.index("By query") < twice.stdout.index("By tenant")
     assert "query: query 1;tenant: tenant 19;" in (tmp_path / "b.collapsed").read_text()
     grown = command("profile", "--diff", tmp_path / "a.heap", tmp_path / "a.heap", "--by", "tenant")

@@ -476,6 +476,37 @@ def test_a_page_shows_how_long_blocks_lived(browser: Any, tmp_path: Path) -> Non
     ]
 
 
+def test_a_graph_is_read_by_keys(browser: Any, tmp_path: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    samples: Samples = {
+        ((Frame(name), Frame("main")), ()): {"live": Estimate(1, size, 0)}
+        for name, size in (("big", 300), ("small", 100))
+    }
+    report = formats.Report(samples, ("live",), 1, Profile(1, [], []))
+    report.profile.memory, report.profile.time_ms = [(0, 1 << 20), (500, 3 << 20), (2000, 2 << 20)], 2000
+    (tmp_path / "keys.html").write_text(flame.page(report, "live", "made"))
+    browser.get((tmp_path / "keys.html").as_uri())
+    canvas, said = browser.find_element("id", "flame"), browser.find_element("id", "said")
+    told = []
+    for key in (Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_UP):
+        canvas.send_keys(key)
+        told.append(said.text.partition(":")[0])
+    assert told == ["all", "main", "big", "small", "small", "main"]
+    canvas.send_keys(Keys.ARROW_DOWN, Keys.ENTER)
+    assert canvas.get_attribute("data-drawn") == "3"  # big alone, below main and all
+    canvas.send_keys(Keys.ESCAPE)
+    assert canvas.get_attribute("data-drawn") == "4"
+    axes = [each.text for each in browser.find_elements("css selector", ".memory .up span, .memory .across span")]
+    assert axes == ["3.0 MiB", "0", "0 s", "1 s", "2 s"]
+
+
+def test_stacks_that_are_cut_off_say_so() -> None:
+    sites = [heap_dumps.Site(tuple(range(1, depth + 1)), {"live": (1, 16)}) for depth in (63, 64)]
+    report = formats.named(Profile(1, sites, []))
+    assert sorted(stack[-1].says == "(64 frames or more)" for stack in report.stacks) == [False, True]
+
+
 @pytest.mark.parametrize("width", [400, 1400])
 def test_a_page_fits_and_says_what_is_pointed_at(browser: Any, tmp_path: Path, width: int) -> None:
     """The line of results stays in sight beside a graph deeper than the screen, and the graph stays in place."""

@@ -189,3 +189,8 @@ def test_the_command(program: Path, tmp_path: Path) -> None:
     assert "AT MOST" in page.read_text() and len(found["time"]["rounds"]) == 2
     failed = hakmem("worth", "--", "false")
     assert failed.returncode == 1 and "exit status 1" in failed.stderr and "Traceback" not in failed.stderr
+
+
+def test_a_run_that_takes_too_long_ends_it() -> None:
+    done = hakmem("worth", "--timeout", "1", "--", "sleep", "100")
+    assert done.returncode == 1 and "1 s" in done.stderr, done.stderr

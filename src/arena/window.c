@@ -1,5 +1,5 @@
 /* Chooses where the heap lives: at a random, SuperSlab-aligned base in a part of the address space that other programs rarely use
- * (the same in each run if the process was started with fixed addresses). First come the ranges for sampled blocks and for blocks
+ * (the same in each run with HAKMEM_LAYOUT_SEED, or if the process was started with fixed addresses). First come the ranges for sampled blocks and for blocks
  * of size 0, then the metadata windows, then user data. Nothing is reserved: the choice is only a number. If a few random bases are
  * refused (a simulator or a small address space), the system is asked for ever smaller free ranges.
  * Also opens parts of the window for runs, and steps over foreign mappings. */
@@ -19,9 +19,6 @@ static size_t window_supers;
 static uintptr_t guarded_start;
 static hak_first_data _Atomic uint64_t open_parts[PART_WORDS];
 static hak_rare_data _Atomic uint64_t foreign_parts[PART_WORDS];
-
-/* Replaces random numbers if the process runs with fixed addresses (setarch -R, debuggers). */
-static const uint64_t FIXED_CHOICE = 0x9e3779b97f4a7c15ull;
 
 size_t hak__window_supers(void) { return window_supers; }
 uintptr_t hak__guarded_start(void) { return guarded_start; }
@@ -73,7 +70,8 @@ int hak__window_choose(void)
     int code = ENOMEM;
     bool fixed = hak__os->fixed();
     for (uint64_t i = 0; i < RANDOM_TRIES; i++) {
-        uint64_t choice = fixed ? FIXED_CHOICE * (i + 1) : hak__os->random();
+        uint64_t seeded = hak__layout_choice(i, room);
+        uint64_t choice = seeded != 0 ? seeded : fixed ? hak_mix64(i + 1) : hak__os->random();
         uintptr_t base = HAK_WINDOW_LOW + hak_align_down(choice % room, HAK_SUPER_SIZE);
         code = try_base(base, HAK_WINDOW_SUPERS);
         if (code == 0)

@@ -23,6 +23,14 @@ hak_inline size_t hak_div_up(size_t n, size_t d) { return (n + d - 1) / d; }
 hak_inline size_t hak_min(size_t a, size_t b) { return a < b ? a : b; }
 hak_inline size_t hak_max(size_t a, size_t b) { return a > b ? a : b; }
 
+/* Another number, in which each bit depends on all of x's. */
+hak_inline uint64_t hak_mix64(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}
+
 /* `count` ones from bit 0; count may be the whole width. */
 hak_inline uint32_t hak_ones32(unsigned count) { return count >= 32 ? ~0u : (1u << count) - 1; }
 hak_inline uint64_t hak_ones64(unsigned count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }

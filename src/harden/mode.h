@@ -47,10 +47,4 @@ hak_inline bool hak__hardened_at(size_t slab)
 }
 
 /* Numbers that cannot be predicted without knowing the state. */
-hak_inline uint64_t hak__random_next(uint64_t *state)
-{
-    uint64_t x = *state += 0x9e3779b97f4a7c15ull;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-    return x ^ (x >> 31);
-}
+hak_inline uint64_t hak__random_next(uint64_t *state) { return hak_mix64(*state += 0x9e3779b97f4a7c15ull); }

@@ -16,6 +16,7 @@
 
 #include <string.h>
 
+#include "arena/window.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "harden/spans.h"
@@ -372,14 +373,33 @@ hak_inline uint32_t take_warm(struct hak_heap *heap, struct hak_span *span, void
     return got;
 }
 
+/* With HAKMEM_LAYOUT_SEED a new span of a tiny class begins anywhere in its first 4 KiB: the blocks before go back behind the first. */
+static hak_cold uint32_t take_displaced(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want)
+{
+    void *before[256];
+    uint32_t class = span->class, room = sizeof before / sizeof *before * 16 / hak__classes[class].size, got = 0, skipped = 0;
+    uint64_t what = (uint64_t)heap->id << 32 | class << 16 | (uint16_t)hak_counted(&heap->classes[class].span_count);
+    uint32_t skip = hak__classes[class].size > 1024 ? 0 : (uint32_t)hak__layout_choice(what, room);
+    if (skip == 0 || span->frontier != 0 || span->keys != HAK_SPAN_KEYS_WHOLE)
+        return 0;
+    note_taken(heap, class, skipped = hak__span_take(span, before, skip));
+    take_from(heap, span, out, want, &got);
+    hak__heap_give(heap, before + skip - skipped, skipped, "malloc");
+    return got;
+}
+
 /* Asks the listed spans in turn, then makes a new one. */
 static uint32_t take_listed(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
     uint32_t got = 0;
-    if (class->spans == NULL && hak__heap_new_span(heap, class_index) == NULL)
-        return 0;
-    while (class->spans != NULL && take_from(heap, class->spans, out, want, &got))
+    if (class->spans == NULL) {
+        if (hak__heap_new_span(heap, class_index) == NULL)
+            return 0;
+        if (hak_unlikely(hak__option(HAK_OPTION_layout_seed) != 0))
+            got = take_displaced(heap, class->spans, out, want);
+    }
+    while (got < want && class->spans != NULL && take_from(heap, class->spans, out, want, &got))
         continue;
     if (class->spans != NULL)
         hak__warm_keep(heap, class->spans);

@@ -232,10 +232,7 @@ static uint64_t linux_random(void)
         memcpy(given, bytes, sizeof given);
     else
         given[0] = linux_now_ms();
-    mix ^= given[0] + 0x9e3779b97f4a7c15ull * given[1];
-    mix = (mix ^ (mix >> 30)) * 0xbf58476d1ce4e5b9ull;
-    mix = (mix ^ (mix >> 27)) * 0x94d049bb133111ebull;
-    return mix ^ (mix >> 31);
+    return hak_mix64(mix ^ (given[0] + 0x9e3779b97f4a7c15ull * given[1]));
 }
 
 static bool linux_fixed(void)

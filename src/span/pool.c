@@ -368,10 +368,12 @@ size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh)
     if (opening == HAK_OPEN_SMALL && *fresh && !hak__super_is_bare(super))
         hak__prefault(super, pool_in_slabs());
     tier_opened(super);
-    hak__slabs_open(&hak__supers[super], count, *fresh);
-    set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
+    unsigned first = hak__super_is_bare(super) ? 0 : (unsigned)hak__layout_choice(super, HAK_SUPER_SLABS + 1 - count);
+    hak__slabs_open(&hak__supers[super], first + count, *fresh);
+    set_hints(super, first == 0 ? hak_load(&hak__supers[super].slabs, HAK_SEQ_CST)
+                                : (*fresh ? hak__slabs_release_clean : hak__slabs_release)(&hak__supers[super], 0, first));
     hak_fetch_add(&hak__pool_counts.opened, 1, HAK_RELAXED);
-    return super * HAK_SUPER_SLABS;
+    return super * HAK_SUPER_SLABS + first;
 }
 
 size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
@@ -472,9 +474,7 @@ void hak__pool_give_inherited(size_t slab, unsigned count)
 
 void hak__pool_give_idle(size_t slab, unsigned count)
 {
-    size_t super = slab / HAK_SUPER_SLABS;
-    uint64_t left = pool_release(super, slab, count);
-    pool_released(super, left);
+    pool_released(slab / HAK_SUPER_SLABS, pool_release(slab / HAK_SUPER_SLABS, slab, count));
 }
 
 bool hak__pool_assign(size_t super, uint32_t id)

@@ -94,6 +94,26 @@ static void *of_a_thread(void *argument)
     return NULL;
 }
 
+/* A label may be any bytes; a dump is UTF-8. */
+static void labels_are_written_as_utf_8(void **state)
+{
+    (void)state;
+    static const char *const given[][2] = {
+        { "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80" },
+        { "a\xff" "b", "a?b" }, { "\xc3", "?" }, { "\xe2\x82", "??" }, { "\xc0\x80", "??" }, { "\xe0\x80\x80", "???" },
+        { "\xed\xa0\x80", "???" }, { "\xf0\x80\x80\x80", "????" }, { "\xf4\x90\x80\x80", "????" }, { "\xf5z", "?z" },
+    };
+    expect_eq(hak_profile_start(1), 0);
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        const hak_labels_t *former = hak_label_set("tenant", given[i][0]);
+        void *block = hak_malloc(1000 + 16 * i);
+        hak_label_switch(former);
+        expect_op(live_of("tenant", given[i][1]), >=, 1000);
+        hak_free(block);
+    }
+    hak_profile_stop();
+}
+
 static void labels_are_the_threads(void **state)
 {
     (void)state;
@@ -198,6 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(labels_nest),
         cmocka_unit_test(kept_from_before_and_over_restarts),
+        cmocka_unit_test(labels_are_written_as_utf_8),
         cmocka_unit_test(labels_are_the_threads),
         cmocka_unit_test(a_child_keeps_them),
         cmocka_unit_test(user_heaps_have_names),

@@ -77,6 +77,8 @@ class BlackBox(unittest.TestCase):
         self.assertEqual(process.stdout.readline(), "held\n", process)
         self.await_records(self.files()[0])
         process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        self.assertNotIn("a process of this number runs", self.page())   # although nobody has asked for its status
         process.wait()
         return self.page()
 

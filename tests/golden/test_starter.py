@@ -43,6 +43,26 @@ int main(int count, char **words)
     return 78;
 }
 """
+# Sets the number of heaps, which the live page names, to the greatest that it can be.
+DAMAGED = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "hakmem_live.h"
+int main(void)
+{
+    struct hak_live *page = dlsym(RTLD_DEFAULT, "hak_live");
+    const struct hak_live_tables *tables = (void *)page->roots[0];
+    const char *name = (const char *)tables + tables->lists[HAK_LIVE_LIST_ROOTS].names;
+    for (unsigned i = 0; i < tables->lists[HAK_LIVE_LIST_ROOTS].count; i++, name += strlen(name) + 1)
+        if (strcmp(name, "heap_last") == 0)
+            *(uint32_t *)page->roots[i] = UINT32_MAX, write(1, "damaged\\n", 8);
+    for (;;)
+        pause();
+}
+"""
 
 
 def hakmem(*words, environment=None):
@@ -138,6 +158,27 @@ class Starter(unittest.TestCase):
         done = hakmem("profile", pid, "-o", self.place / "dump.pb.gz", "-s", 1)
         self.assertEqual(done.returncode, 2)
         self.assertIn("only .heap and .json can be written without the lab", done.stderr)
+
+    def test_profile_of_a_program_whose_cache_never_misses(self):
+        hits = self.compiled("hits", "#include <stdlib.h>\n#include <unistd.h>\n#include <stdio.h>\n"
+                             "int main(void) { puts(\"on\"); fflush(stdout); for (;;) free(malloc(64)), usleep(1000); }", "-fno-builtin")
+        process = subprocess.Popen([STARTER, "run", "--", hits], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "on\n")
+        time.sleep(0.5)
+        for name in ("one.json", "two.json"):   # it is led there again after the first has ended
+            done = hakmem("profile", process.pid, "-o", self.place / name, "-s", 1)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIsNone(process.poll())
+
+    def test_damaged_tables_do_not_hold_it_up(self):
+        damaged = self.compiled("damaged", DAMAGED, f"-I{HERE.parents[1]}/include", "-ldl")
+        process = subprocess.Popen([STARTER, "run", "--", damaged], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "damaged\n")
+        self.assertIn("live", hakmem("stats", process.pid).stdout)   # within the time that hakmem() allows
 
     def test_an_interrupted_profile_is_whole_and_off(self):
         pid, path = self.start(), self.place / "dump.json"

@@ -55,6 +55,32 @@ FRESH_TEST(a_superslab_is_opened_then_claimed_from)
     expect_stages(heap, "0 0 0 31 2");
 }
 
+/* Blocks of a class lie elsewhere with each seed, in the span and by the span's slab; none is lost or given twice. */
+FRESH_TEST(a_layout_seed_moves_first_blocks)
+{
+    (void)argument;
+    enum { SEEDS = 32 };
+    struct hak_heap *heap = start();
+    uint64_t offsets = 0, slabs = 0;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        hak__option_put(HAK_OPTION_layout_seed, seed);
+        take_all(heap, CLASS_64, blocks, 1);
+        offsets |= 1ull << ((uintptr_t)blocks[0] % HAK_SLAB_SIZE / 64 % 64);
+        slabs |= 1ull << hak__slab_of(blocks[0]) % HAK_SUPER_SLABS;
+        expect_op((uintptr_t)blocks[0] % HAK_SLAB_SIZE, <=, 4096);
+        void *other;
+        take_all(heap, seed % 2 ? CLASS_41088 : CLASS_1024, &other, 1); /* no larger class is moved */
+        hak__heap_give(heap, &other, 1, "free");
+        take_all(heap, CLASS_64, blocks + 1, 1023);
+        expect_eq(hak_counted(&heap->classes[CLASS_64].span_count), 1);
+        hak__heap_give(heap, blocks, 1024, "free"); /* a block that came twice would be reported */
+        expect(hak__heap_is_valid(heap));
+        hak__heap_spare(heap, HAK_CLASSES);
+    }
+    expect_op(hak_popcount64(offsets), >=, SEEDS / 3);
+    expect_op(hak_popcount64(slabs), >=, SEEDS / 4);
+}
+
 FRESH_TEST(slabs_in_use_before_come_first)
 {
     (void)argument;
@@ -208,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_superslab_is_opened_then_claimed_from),
+        cmocka_unit_test(a_layout_seed_moves_first_blocks),
         cmocka_unit_test(slabs_in_use_before_come_first),
         cmocka_unit_test(an_empty_span_of_another_class_serves),
         cmocka_unit_test(a_span_in_use_again_stays),

@@ -38,6 +38,16 @@ FRESH_TEST(first_base_is_random)
     expect_usable();
 }
 
+static void give_up(void)
+{
+    hak__arena_lock();
+    hak__meta_give_up(HAK_META_HEAPS);
+    for (int w = 0; w < HAK_META_WINDOWS; w++)
+        if (w != HAK_META_HEAPS)
+            hak__meta_give_up((enum hak_meta_window)w);
+    hak__arena_unlock();
+}
+
 /* Where addresses are to repeat, no random number is asked for. */
 FRESH_TEST(fixed_base_repeats)
 {
@@ -48,14 +58,28 @@ FRESH_TEST(fixed_base_repeats)
     uintptr_t base = hak__window.base;
     expect_eq(fake.randoms, 0);
     fake_add_foreign((void *)base, HAK_SUPER_SIZE);   /* what is in the window does not matter, only the tables' places */
-    hak__arena_lock();
-    hak__meta_give_up(HAK_META_HEAPS);
-    for (int w = 0; w < HAK_META_WINDOWS; w++)
-        if (w != HAK_META_HEAPS)
-            hak__meta_give_up((enum hak_meta_window)w);
-    hak__arena_unlock();
+    give_up();
     expect_eq(choose(), 0);
     expect_eq(hak__window.base, base);
+}
+
+/* A seed stands for a base, whatever the random numbers are; other seeds have others. */
+FRESH_TEST(a_layout_seed_chooses_the_base)
+{
+    (void)argument;
+    uintptr_t bases[4];
+    fake_install();
+    for (uint64_t i = 0; i < 4; i++) {
+        hak__option_put(HAK_OPTION_layout_seed, 1 + i % 3);
+        expect_eq(choose(), 0);
+        bases[i] = hak__window.base;
+        if (i < 3)
+            give_up();
+    }
+    expect_eq(fake.randoms, 0);
+    expect_eq(bases[0], bases[3]);
+    expect(bases[0] != bases[1] && bases[1] != bases[2] && bases[0] != bases[2]);
+    expect_usable();
 }
 
 /* The bases follow the random numbers, over the whole range. */
@@ -156,6 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_base_is_random),
         cmocka_unit_test(fixed_base_repeats),
+        cmocka_unit_test(a_layout_seed_chooses_the_base),
         cmocka_unit_test(bases_vary),
         cmocka_unit_test(occupied_base_is_passed_over),
         cmocka_unit_test(system_is_asked_when_random_bases_fail),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::Parser;
 use hakmem_exporter::host::{Host, Settings};
-use hakmem_exporter::server::{router, App};
+use hakmem_exporter::server::{self, router, App, LIMITS};
 
 /// Serves the memory of all processes of this host to Prometheus, Pyroscope and Parca; those that HAKMEM serves in detail.
 #[derive(Parser)]
@@ -42,7 +42,8 @@ async fn serve(arguments: Arguments, token: Option<String>) -> std::io::Result<(
             _ = terminate.recv() => {}
         }
     };
-    axum::serve(listener, router(app)).with_graceful_shutdown(ended).await
+    server::serve(listener, router(app), LIMITS, ended).await;
+    Ok(())
 }
 
 fn main() -> ExitCode {
@@ -60,7 +61,12 @@ fn main() -> ExitCode {
     }
     let listen = arguments.listen;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime.and_then(|runtime| runtime.block_on(serve(arguments, token))) {
+    let done = runtime.and_then(|runtime| {
+        let done = runtime.block_on(serve(arguments, token));
+        runtime.shutdown_background(); // a process that does not answer holds nothing up
+        done
+    });
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("hakmem-exporter: cannot serve {listen}: {error}");

@@ -2,13 +2,15 @@
 //! with HAKMEM_PROFILE=ready has its profile switched on by the first request; nothing is switched on in any other.
 
 use std::fs;
-use std::io::{BufReader, Read};
-use std::os::unix::fs::{chown, DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::io::Read;
+use std::os::unix::fs::{fchown, MetadataExt};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
+use rustix::fd::OwnedFd;
+use rustix::fs::{mkdirat, open, openat, openat2, unlinkat, AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
 use serde::Deserialize;
 
@@ -18,6 +20,7 @@ use crate::memory::{Fault, Memory, Running};
 use crate::process::{mapping, mappings, Mapping};
 
 const ANSWER: Duration = Duration::from_secs(10);
+const DUMP: &str = "profile.json";
 const MOST_BYTES: u64 = 64 << 20;
 
 /// Why there is no profile.
@@ -97,7 +100,7 @@ pub fn estimate((count, bytes): (i64, i64), interval: u64) -> (i64, i64) {
 struct Asked<'a> {
     page: Page<'a>,
     memory: &'a Running,
-    pidfd: rustix::fd::OwnedFd,
+    pidfd: OwnedFd,
 }
 
 impl Asked<'_> {
@@ -140,10 +143,12 @@ impl Asked<'_> {
     }
 }
 
-/// A new folder in which the process may write, as it and as we see it. It is removed when dropped.
+/// A new folder in which the process may write, in its own /tmp. It is removed when dropped. The process may change its file system
+/// meanwhile, so nothing is looked up twice, and nothing outside of its root is reached.
 struct Folder {
-    ours: PathBuf,
-    theirs: String,
+    temporary: OwnedFd,
+    name: String,
+    folder: OwnedFd,
 }
 
 impl Folder {
@@ -151,22 +156,40 @@ impl Folder {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let nanos = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos());
-        let theirs = format!("/tmp/hakmem-exporter-{}-{number}-{nanos:x}", std::process::id());
-        let ours = process.join("root").join(theirs.trim_start_matches('/'));
+        let name = format!("hakmem-exporter-{}-{number}-{nanos:x}", std::process::id());
         let failed = |error: std::io::Error| Refusal::Failed(format!("no folder for the profile in the process's /tmp: {error}"));
-        fs::DirBuilder::new().mode(0o700).create(&ours).map_err(failed)?;
-        let folder = Folder { ours, theirs };
+        let temporary = temporary(&process.join("root")).map_err(|error| failed(error.into()))?;
+        mkdirat(&temporary, &name, Mode::RWXU).map_err(|error| failed(error.into()))?;
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+        let folder = openat(&temporary, &name, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+        let folder = Folder { temporary, name, folder };
         let owner = fs::metadata(process).map_err(failed)?;
         if owner.uid() != rustix::process::geteuid().as_raw() {
-            chown(&folder.ours, Some(owner.uid()), Some(owner.gid())).map_err(failed)?;
+            fchown(&folder.folder, Some(owner.uid()), Some(owner.gid())).map_err(failed)?;
         }
         Ok(folder)
+    }
+
+    /// As the process sees it.
+    fn theirs(&self) -> String {
+        format!("/tmp/{}", self.name)
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.ours);
+        let _ = unlinkat(&self.folder, DUMP, AtFlags::empty());
+        let _ = unlinkat(&self.temporary, &self.name, AtFlags::REMOVEDIR);
+    }
+}
+
+/// The folder /tmp below a root; its links lead no further than that root. Where the kernel has no such lookup it may be no link.
+fn temporary(root: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    let root = open(root, flags, Mode::empty())?;
+    match openat2(&root, "tmp", flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS) {
+        Err(Errno::NOSYS | Errno::PERM) => openat(&root, "tmp", flags | OFlags::NOFOLLOW, Mode::empty()),
+        found => found,
     }
 }
 
@@ -185,25 +208,28 @@ pub fn dump(host: &Host, pid: u32) -> Result<Dump, Refusal> {
         asked.request("start")?;
     }
     let folder = Folder::new(&process)?;
-    let mut path = format!("{}/profile.json", folder.theirs).into_bytes();
+    let mut path = format!("{}/{DUMP}", folder.theirs()).into_bytes();
     path.push(0);
     if path.len() > asked.page.number("profile_path_size")? {
         return Err(Refusal::Failed("the dump's name is too long".to_string()));
     }
     memory.write(asked.at("path")?, &path)?;
     asked.request("dump")?;
-    read(&folder.ours.join("profile.json"))
+    read(&folder.folder, DUMP)
 }
 
-fn read(path: &Path) -> Result<Dump, Refusal> {
+fn read(folder: &OwnedFd, name: &str) -> Result<Dump, Refusal> {
     let failed = |why: &dyn std::fmt::Display| Refusal::Failed(format!("the dump cannot be read: {why}"));
     // The process may put anything there at any time, a link or a pipe too.
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| failed(&error))?;
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = fs::File::from(openat(folder, name, flags, Mode::empty()).map_err(|error| failed(&error))?);
     if !file.metadata().is_ok_and(|about| about.is_file() && about.len() <= MOST_BYTES) {
         return Err(failed(&"it is no file of a profile's size"));
     }
-    serde_json::from_reader(BufReader::new(file.take(MOST_BYTES))).map_err(|error| failed(&error))
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+    // A label is any bytes that the program chose.
+    serde_json::from_str(&String::from_utf8_lossy(&bytes)).map_err(|error| failed(&error))
 }
 
 #[cfg(test)]
@@ -226,10 +252,44 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", folder.join("link")).unwrap();
         assert!(std::process::Command::new("mkfifo").arg(folder.join("pipe")).status().unwrap().success());
+        let opened = open(&folder, OFlags::DIRECTORY, Mode::empty()).unwrap();
         for name in ["link", "pipe", "nothing"] {
-            assert!(matches!(read(&folder.join(name)), Err(Refusal::Failed(_))), "{name}");
+            assert!(matches!(read(&opened, name), Err(Refusal::Failed(_))), "{name}");
         }
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_label_need_not_be_utf_8() {
+        let folder = std::env::temp_dir().join(format!("hakmem-exporter-label-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mut text = br#"{"interval": 512, "sites": [{"frames": [4096], "allocated": [3, 300], "freed": [0, 0], "peak": [3, 300], "labels": {"tenant": "a_"}}], "maps": "", "pid": 4}"#.to_vec();
+        let at = text.windows(2).position(|two| two == b"a_").unwrap() + 1;
+        text[at] = 0xff;
+        fs::write(folder.join(DUMP), text).unwrap();
+        let opened = open(&folder, OFlags::DIRECTORY, Mode::empty()).unwrap();
+        assert_eq!(read(&opened, DUMP).unwrap().sites.len(), 1);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_container_s_links_do_not_lead_out_of_it() {
+        let base = std::env::temp_dir().join(format!("hakmem-exporter-root-{}", std::process::id()));
+        let (process, outside) = (base.join("process"), base.join("outside"));
+        fs::create_dir_all(process.join("root/var/tmp")).unwrap();
+        fs::create_dir_all(&outside).unwrap();
+        std::os::unix::fs::symlink(&outside, process.join("root/tmp")).unwrap();
+        assert!(matches!(Folder::new(&process), Err(Refusal::Failed(_))));
+        fs::remove_file(process.join("root/tmp")).unwrap();
+        std::os::unix::fs::symlink("../../../var/tmp", process.join("root/tmp")).unwrap();
+        let made = Folder::new(&process);
+        if let Ok(folder) = &made {
+            assert!(process.join("root/var/tmp").join(&folder.name).is_dir());
+        }
+        drop(made);
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(process.join("root/var/tmp")).unwrap().count(), 0);
+        fs::remove_dir_all(&base).unwrap();
     }
 
     #[test]

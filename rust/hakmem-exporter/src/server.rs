@@ -1,5 +1,6 @@
 //! What is served over HTTP. One look at the host at a time; requests within a second share one.
 
+use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,13 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::net::TcpListener;
 
 use crate::host::{Host, Look, Seen};
 use crate::profile::{self, Refusal};
@@ -56,6 +62,47 @@ impl App {
             }
         }
     }
+}
+
+/// What a client may take of the exporter's time and memory.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// The bytes of a request's head.
+    pub head: usize,
+    /// From a connection, or the answer before, to the end of a request's head.
+    pub head_time: Duration,
+    /// From the end of the service to that of the requests being answered.
+    pub shutdown: Duration,
+}
+
+pub const LIMITS: Limits = Limits { head: 16 << 10, head_time: Duration::from_secs(30), shutdown: Duration::from_secs(5) };
+
+/// Serves until `ended`.
+pub async fn serve(listener: TcpListener, router: Router, limits: Limits, ended: impl Future<Output = ()>) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits.head_time).max_buf_size(limits.head);
+    let connections = GracefulShutdown::new();
+    let mut ended = std::pin::pin!(ended);
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                // No file is left, or the client has gone: others are served when it passes.
+                Err(_) => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            },
+            () = &mut ended => break,
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let connection = connections.watch(http.serve_connection(TokioIo::new(stream), service));
+        tokio::spawn(async move {
+            let _ = connection.await;
+        });
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(limits.shutdown, connections.shutdown()).await;
 }
 
 pub fn router(app: Arc<App>) -> Router {

@@ -147,6 +147,9 @@ pub const TIERS: Setting<bool> = Setting::new("tiers\0");
 /// SuperSlabs that upkeep keeps mapped ahead of need, at most a quarter of those in use.
 pub const RESERVE: Setting<u64> = Setting::new("reserve\0");
 
+/// Choose by this number where the heap, the first slabs of its SuperSlabs and the first blocks of small classes lie, so that runs differ in placement and can be repeated. Addresses are then predictable. 0: off.
+pub const LAYOUT_SEED: Setting<u64> = Setting::new("layout_seed\0");
+
 /// Time the slow paths; the statistics then have two histograms.
 pub const LATENCY: Setting<bool> = Setting::new("latency\0");
 

@@ -193,6 +193,7 @@ def ab(
     csv: opt.Csv = None,
     junit: opt.Junit = None,
     github: opt.Github = False,
+    github_comment: opt.GithubComment = None,
     record: opt.Record = None,
 ) -> None:
     from hakmem_lab.decide import decision_record as records
@@ -200,7 +201,9 @@ def ab(
     from hakmem_lab.experiment import interleaved
 
     folder = out if out is not None and out.suffix != ".jsonl" else interleaved.FOLDER
-    forms = opt.Forms({"markdown": markdown, "csv": csv, "junit": junit}, github, json)
+    forms = opt.Forms(
+        {"markdown": markdown, "csv": csv, "junit": junit, "github-comment": github_comment}, github, json
+    )
     wanted = Wanted(page, json, record, save, folder, forms)
     with forms.errors_too("hakmem ab"):
         if record is not None:

@@ -66,11 +66,14 @@ def compare(
     csv: opt.Csv = None,
     junit: opt.Junit = None,
     github: opt.Github = False,
+    github_comment: opt.GithubComment = None,
 ) -> None:
     from hakmem_lab.experiment import interleaved
     from hakmem_lab.measure import one_run
 
-    forms = opt.Forms({"markdown": markdown, "csv": csv, "junit": junit}, github, json)
+    forms = opt.Forms(
+        {"markdown": markdown, "csv": csv, "junit": junit, "github-comment": github_comment}, github, json
+    )
     with forms.errors_too("hakmem compare"):
         if resume is not None:
             session = interleaved.resume(resume, "compare", drop_failures=True)

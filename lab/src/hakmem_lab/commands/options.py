@@ -196,6 +196,10 @@ Junit = Annotated[
 Github = Annotated[
     bool, typer.Option("--github", help="Print annotations for GitHub Actions, and add to the job's summary.")
 ]
+GithubComment = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the verdict for a comment on a pull request.", show_default=False),
+]
 
 
 class Forms:

@@ -123,7 +123,7 @@ def profile(
     for key in report.keys if not by else []:
         summary_by(report, key, kind)
     for path in output or []:
-        write(report, path, kind, " ".join(targets))
+        write(report, path, kind, titled(report, " ".join(targets)))
         remark(f"hakmem: wrote {path}")
     raise typer.Exit(status)
 
@@ -141,6 +141,12 @@ def only_heap(found: Profile, name: str | None) -> Profile:
         raise LabError(f"--heap {name}: no sample is of a heap of this name", f"The profile has {known}.")
     found.sites = [site for site in found.sites if value_of(site.labels, HEAP) == name]
     return found
+
+
+def titled(report: Report, targets: str) -> str:
+    """What was asked for, behind the program's name: that of the first file that is mapped."""
+    program = next((Path(each.path).name for each in report.profile.mappings if each.path.startswith("/")), "")
+    return f"{program} ({targets})" if program and program not in targets else targets
 
 
 def write(report: Report, path: Path, kind: str, title: str) -> None:

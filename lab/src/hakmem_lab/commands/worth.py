@@ -29,6 +29,7 @@ def worth(
     ],
     runs: Annotated[int, typer.Option(min=2, max=1000, help="Rounds of five runs each.")] = 5,
     seed: opt.Seed = None,
+    timeout: opt.Timeout = None,
     as_json: opt.Json = False,
     page: opt.WritePage = None,
     library: opt.Library = None,
@@ -38,7 +39,7 @@ def worth(
     from hakmem_lab.experiment.interleaved import seed_or_new
 
     _, environment = prepare(program, None, [], None, None, [], False, library)
-    found = experiment.measure(program, environment, runs, seed_or_new(seed))
+    found = experiment.measure(program, environment, runs, seed_or_new(seed), timeout)
 
     def draw(path: Path) -> None:
         from hakmem_lab.pages import worth as pages

@@ -29,6 +29,7 @@ STATUS = {
     "REFUSED": errors.ERROR,
     "ERROR": errors.ERROR,
 }
+COMMENT_MOST = 60_000  # characters, of GitHub's 65,536
 FAILED = ("NO-GO", "WORSE")
 OPEN = ("INCONCLUSIVE",)
 BROKEN = ("REFUSED", "ERROR")  # there is no verdict
@@ -178,9 +179,18 @@ def github(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
+def comment(report: Report) -> str:
+    """The table for a comment on a pull request, with a link to the job; cut to the length that GitHub takes."""
+    text = markdown(report)
+    if len(text) > COMMENT_MOST:
+        text = text[:COMMENT_MOST].rpartition("\n")[0] + "\n\nThe rest is in the job's summary.\n"
+    server, repository, run = (os.environ.get(f"GITHUB_{name}") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
+    return f"{text}\n[The job]({server}/{repository}/actions/runs/{run})\n" if server and repository and run else text
+
+
 def write(report: Report, targets: dict[str, Path]) -> dict[str, str]:
     """Writes the formats that have a file; returns the files by format."""
-    makers = {"markdown": markdown, "csv": as_csv, "junit": junit}
+    makers = {"markdown": markdown, "csv": as_csv, "junit": junit, "github-comment": comment}
     for form, path in targets.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,7 @@ from hakmem_lab.terminal.amounts import counted
 from hakmem_lab.terminal.errors import INTERRUPTED, LabError
 
 FOLDER = Path("hakmem-results")
+LAYOUT = "HAKMEM_LAYOUT_SEED"
 
 
 def seed_or_new(given: int | None) -> int:
@@ -100,6 +101,15 @@ class Session:
         random.Random(f"{self.experiment.head.plan.seed}:{number}").shuffle(labels)
         return labels
 
+    def layout_seed(self, number: int, label: str) -> int | None:
+        """Where HAKMEM's blocks lie in a round, the same for all configurations; None: not for the lab to say."""
+        allocator = self._allocators[label]
+        if allocator.kind != "ours" or allocator.shared_object is None or LAYOUT in self._environments[label]:
+            return None
+        if "layout_seed" not in libhakmem.options(allocator.shared_object):
+            return None
+        return random.Random(f"layout {self.experiment.head.plan.seed}:{number}").randrange(1, 1 << 32)
+
     def _watch(self, label: str) -> AllocatorCheck | None:
         """The check for the first run of a configuration, unless nothing is preloaded or --anyway was given."""
         first = not any(each.label == label for each in self.experiment.runs)
@@ -121,6 +131,8 @@ class Session:
 
     def _one(self, number: int, position: int, label: str) -> None:
         plan = self.experiment.head.plan
+        layout = self.layout_seed(number, label)
+        environment = self._environments[label] | ({} if layout is None else {LAYOUT: str(layout)})
 
         def note(error: LabError, again: str = "") -> None:
             failure = Failure(round=number, label=label, problem=error.message, said=error.advice)
@@ -132,7 +144,7 @@ class Session:
         def made() -> tuple[one_run.Outcome, MachineLoad | None, float]:
             watch = self._watch(label)
             command, over_time = self._metric.wrapped(self._commands[label]), self._metric.name == "gib_seconds"
-            outcome, beside = workload.run(plan, command, self._environments[label], watch, over_time)
+            outcome, beside = workload.run(plan, command, environment, watch, over_time)
             value = self._metric.of(one_run.require_success(outcome))
             if watch is not None:
                 watch.require_served(outcome.cpu_s)
@@ -156,7 +168,7 @@ class Session:
             console.remark(f"{label} takes no further part: {error.message}")
             return
         run = Run.of(number, position, label, time.monotonic() - self._began, value, outcome)
-        run.surroundings = beside
+        run.surroundings, run.layout_seed = beside, layout
         self.experiment.runs.append(run)
         self._writer.line("run", run)
 

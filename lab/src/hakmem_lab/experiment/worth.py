@@ -129,18 +129,20 @@ def build(folder: Path) -> tuple[Path, float]:
     return path, CALIBRATION / best
 
 
-def measure(command: Sequence[str], environment: Mapping[str, str], rounds: int, seed: int) -> Worth:
-    """Carries the rounds out, each in random order, after one for the memory."""
+def measure(
+    command: Sequence[str], environment: Mapping[str, str], rounds: int, seed: int, timeout_s: float | None = None
+) -> Worth:
+    """Carries the rounds out, each in random order, after one for the memory.  timeout_s: for a run."""
     found, order = Worth(), random.Random(seed)
     resolved = one_run.resolve(command)
     with tempfile.TemporaryDirectory(prefix="hakmem-") as name, progress.of(1 + rounds * 5, "runs") as tick:
         library, per_ns = build(Path(name))
-        found.memory = _memory(resolved, environment)
+        found.memory = _memory(resolved, environment, timeout_s)
         tick("memory")
         for number in range(rounds):
             runs: dict[int, Any] = {}
             for delay in order.sample((-1, *DELAYS), 5):
-                runs[delay] = _run(resolved, environment, Path(name), library, per_ns, delay)
+                runs[delay] = _run(resolved, environment, Path(name), library, per_ns, delay, timeout_s)
                 tick(f"round {number + 1}")
             calls, inside, faults = runs[0][1]
             found.rounds.append(Round(runs[-1][0], tuple(runs[k][0] for k in DELAYS), calls, inside, faults))
@@ -148,7 +150,13 @@ def measure(command: Sequence[str], environment: Mapping[str, str], rounds: int,
 
 
 def _run(
-    command: list[str], environment: Mapping[str, str], folder: Path, library: Path, per_ns: float, delay: int
+    command: list[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    library: Path,
+    per_ns: float,
+    delay: int,
+    timeout_s: float | None,
 ) -> tuple[float, tuple[int, float, float]]:
     """The wall time of one run; calls, seconds in them and in page faults."""
     counts = folder / "counts"
@@ -157,7 +165,7 @@ def _run(
     if delay >= 0:
         more = {"LD_PRELOAD": f"{library} {environment['LD_PRELOAD']}", "WORTH_FILE": str(counts)}
         more["WORTH_TURNS"] = str(round(delay * per_ns))
-    outcome = one_run.require_success(one_run.run(command, {**environment, **more}))
+    outcome = one_run.require_success(one_run.run(command, {**environment, **more}, timeout_s))
     if delay < 0:
         return outcome.wall_s, (0, 0.0, 0.0)
     lines = counts.read_text().splitlines() if counts.exists() else []
@@ -172,7 +180,7 @@ def _run(
     return outcome.wall_s, (int(values[:, 0].sum()), inside, faults)
 
 
-def _memory(command: list[str], environment: Mapping[str, str]) -> Memory:
+def _memory(command: list[str], environment: Mapping[str, str], timeout_s: float | None) -> Memory:
     """The peak of the main process's memory, looked at from outside."""
     best = Memory()
 
@@ -186,7 +194,7 @@ def _memory(command: list[str], environment: Mapping[str, str]) -> Memory:
 
         return Beside(look, LOOK_S)
 
-    one_run.require_success(one_run.run(command, environment, beside=looks_at))
+    one_run.require_success(one_run.run(command, environment, timeout_s, beside=looks_at))
     return best
 
 

@@ -1,12 +1,12 @@
 """Why a process's memory is as large as it is: one verdict, its evidence, and the next command.
 
-  growth         live memory grows, and pointers lead to the new blocks
-  leak           live memory grows, and no pointer leads to many blocks
-  fragmentation  free bytes between live blocks
-  retention      unused memory that waits for use or for its return
-  cache          free blocks that lie ready in threads' caches
-  elsewhere      not the allocator's memory: code, stacks, mappings of the program's own
-  live           the program uses what it has; waste and cold say how well"""
+growth         live memory grows, and pointers lead to the new blocks
+leak           live memory grows, and no pointer leads to many blocks
+fragmentation  free bytes between live blocks
+retention      unused memory that waits for use or for its return
+cache          free blocks that lie ready in threads' caches
+elsewhere      not the allocator's memory: code, stacks, mappings of the program's own
+live           the program uses what it has; waste and cold say how well"""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class MachineLoad(Model):
 class Run(Model):
     """One finished run of the program; round 0 and below are warm-up."""
 
-    LATER = ("surroundings", "quantiles")
+    LATER = ("surroundings", "quantiles", "layout_seed")
 
     round: int
     position: int = Field(description="its place in the round's order, from 0")
@@ -213,6 +213,7 @@ class Run(Model):
     switches: int
     surroundings: MachineLoad | None = None
     quantiles: dict[str, float] | None = Field(default=None, description="of a client's latencies")
+    layout_seed: int | None = Field(default=None, description="HAKMEM_LAYOUT_SEED, unless the configuration sets it")
 
     @classmethod
     def of(cls, round_: int, position: int, label: str, at: float, value: float, outcome: Outcome) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -18,6 +19,8 @@ def time_against_memory(found: Comparisons, experiment: Experiment) -> go.Figure
     """One mark per allocator at its medians, and a small one per round."""
     title = experiment.head.metric.title if found.printed else "wall time, s"
     figure = go.Figure()
+    marks = [(row.value if found.printed else row.time_s, row.peak_mib) for row in found.rows]
+    named = apart(marks)
     for place, row in enumerate(found.rows):
         colour = COLOURS[place % len(COLOURS)]
         runs = [each[row.label] for each in experiment.rounds()]
@@ -31,18 +34,28 @@ def time_against_memory(found: Comparisons, experiment: Experiment) -> go.Figure
             hoverinfo="skip",
         )
         figure.add_scatter(
-            x=[row.value if found.printed else row.time_s],
-            y=[row.peak_mib],
+            x=[marks[place][0]],
+            y=[marks[place][1]],
             mode="markers+text",
             marker={"color": colour, "size": 16},
-            text=[row.label],
+            text=[row.label if place in named else ""],
             textposition="top center",
             name=row.label,
             legendgroup=row.label,
         )
     figure.update_layout(title="Time against memory", xaxis_title=title, height=460)
-    figure.update_yaxes(title="peak memory, MiB", rangemode="tozero")
+    figure.update_yaxes(title="peak memory, MiB")
     return figure
+
+
+def apart(marks: Sequence[tuple[float, float]]) -> set[int]:
+    """The marks that have room for a name above: no mark with a name lies near. The legend names the others."""
+    width, height = (max(axis) - min(axis) or 1.0 for axis in zip(*marks, strict=True))
+    named: set[int] = set()
+    for place, (x, y) in enumerate(marks):
+        if all(abs(x - marks[i][0]) > 0.25 * width or abs(y - marks[i][1]) > 0.1 * height for i in named):
+            named.add(place)
+    return named
 
 
 def has_own_figure(found: Comparisons) -> bool:
@@ -54,8 +67,12 @@ def has_wall_gains(found: Comparisons) -> bool:
     return any(row.wall_gain for row in found.rows)
 
 
+def has_major_faults(found: Comparisons) -> bool:
+    return any(row.major_faults for row in found.rows)
+
+
 def interval_of(gain: Gain | None) -> str:
-    return result_tables.between(gain.low, gain.high) if gain is not None else ""
+    return result_tables.between(gain.low, gain.high).replace(" %", "") if gain is not None else ""
 
 
 def rows_of(found: Comparisons) -> list[list[Cell]]:
@@ -77,8 +94,7 @@ def rows_of(found: Comparisons) -> list[list[Cell]]:
                 row.memory_gain.gain if row.memory_gain else None,
                 interval_of(row.memory_gain),
                 row.minor_faults,
-                row.major_faults,
-                row.description,
+                *([row.major_faults] if has_major_faults(found) else []),
             ]
         )
     return rows
@@ -98,10 +114,10 @@ def body(page: Page, experiment: Experiment, found: Comparisons) -> None:
     for failure in experiment.broken():
         page.text(f"{failure.label}: {failure.problem}. {failure.said}", "problem")
     own = [found.title] if has_own_figure(found) else []
-    gains = [f"gain in {found.title}, %", "its interval"]
-    times = ["time s", *(["time gain %", "its interval"] if has_wall_gains(found) else []), "CPU s"]
-    heads = ["allocator", *own, *gains, *times, "peak MiB", "memory gain %", "its interval", "minor faults"]
-    page.table([*heads, "major faults", "what it is"], rows_of(found))
+    gains = ["gain %" if own else f"{found.title.partition(',')[0]} gain %", "interval"]
+    times = ["time s", *(["time gain %", "interval"] if has_wall_gains(found) else []), "CPU s"]
+    faults = ["minor faults", *(["major faults"] if has_major_faults(found) else [])]
+    page.table(["allocator", *own, *gains, *times, "peak MiB", "memory gain %", "interval", *faults], rows_of(found))
     page.text(
         f"Medians; gains over {found.base}, of paired rounds, above 0 when better. "
         f"Each interval has a confidence of {found.confidence:.2%}, so that all of them hold together with 95 %.",

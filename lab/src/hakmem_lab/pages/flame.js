@@ -9,7 +9,7 @@
   const said = document.getElementById("said");
   const control = (name) => document.getElementById(name);
   const HEIGHT = 18, LEAST = 0.5, TOLD = "Point at a frame, or tap it, to see its figures here.";
-  let root, zoomed, drawn = [], hits = null;
+  let root, zoomed, drawn = [], hits = null, current = null;
 
   /* Lifetimes of blocks: below 1, 4, 16 ... ms, and longer. */
   const by_lifetime = () => control("what").value === "lifetime";
@@ -60,6 +60,7 @@
       }
     });
     zoomed = root;
+    current = null;
     draw();
   }
 
@@ -112,6 +113,12 @@
       context.fillText(text, each.x + 3, y + HEIGHT / 2);
     }
     context.globalAlpha = 1;
+    const chosen = drawn.find((each) => each.node === current);
+    if (chosen) {
+      context.strokeStyle = "#1d4ed8";
+      context.lineWidth = 3;
+      context.strokeRect(chosen.x + 1.5, chosen.depth * HEIGHT + 1.5, Math.max(chosen.width - 3, 1), HEIGHT - 4);
+    }
     canvas.dataset.drawn = String(drawn.length);
   }
 
@@ -144,11 +151,36 @@
     draw();
   }
 
+  function tell(node) {
+    const half = node.ages ? `; half of them lived for up to ${lived(node.ages)}` : "";
+    said.textContent = `${node.name}: ${size(node.sum)}, ${share(node.width)} of all${half}`;
+  }
+
+  /* The frame that a key leads to from the current one; none: it stays. */
+  function next(key) {
+    const here = drawn.findIndex((each) => each.node === current), from = drawn[here];
+    if (key === "Home" || !from) return zoomed;
+    if (key === "ArrowUp") return current.up;
+    if (key === "ArrowDown") return drawn.find((each) => each.node.up === current)?.node;
+    const row = drawn.filter((each) => each.depth === from.depth);
+    return row[row.indexOf(from) + (key === "ArrowRight" ? 1 : -1)]?.node;
+  }
+
+  canvas.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") zoomed = root;
+    else if (event.key === "Enter" && current) zoomed = current;
+    else if (event.key.startsWith("Arrow") || event.key === "Home") current = next(event.key) ?? current;
+    else return;
+    event.preventDefault();
+    draw();
+    if (!current) return;
+    tell(current);
+    const depth = drawn.find((each) => each.node === current)?.depth ?? 0, top = canvas.getBoundingClientRect().top + depth * HEIGHT;
+    if (top < 80 || top + HEIGHT > innerHeight) scrollBy(0, top - innerHeight / 2);
+  });
   canvas.addEventListener("mousemove", (event) => {
     const found = at(event);
-    if (!found) return;
-    const half = found.node.ages ? `; half of them lived for up to ${lived(found.node.ages)}` : "";
-    said.textContent = `${found.node.name}: ${size(found.node.sum)}, ${share(found.node.width)} of all${half}`;
+    if (found) tell(found.node);
   });
   canvas.addEventListener("click", (event) => {
     const found = at(event);

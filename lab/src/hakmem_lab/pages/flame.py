@@ -67,9 +67,11 @@ def memory_chart(profile: Profile) -> str:
         for kind, at, _ in known
     )
     said = "; ".join(f'<span class="{kind}">{name}</span> at {(at - first) / 1000:.2f} s' for kind, at, name in known)
-    return f"""<figure class="memory"><svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img"
+    return f"""<figure class="memory"><div class="up"><span>{in_bytes(most)}</span><span>0</span></div>
+<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img"
 aria-label="Resident memory over {span / 1000:.2f} seconds, at most {in_bytes(most)}">
 <polygon points="0,{HEIGHT} {points} {across(profile.memory[-1][0]):.1f},{HEIGHT}"/>{lines}</svg>
+<div class="across"><span>0 s</span><span>{span / 2000:.3g} s</span><span>{span / 1000:.3g} s</span></div>
 <figcaption>Resident memory, at most {in_bytes(most)}, over {span / 1000:.2f} s: {said or "no peak or dump recorded"}
 </figcaption></figure>"""
 
@@ -98,7 +100,8 @@ def page(report: Report, kind: str, title: str) -> str:
 <h1>Heap of {html.escape(title)}</h1>
 <p class="soft">Estimated from a sample of one block in {report.interval} bytes: {in_bytes(total.bytes)}
 ± {in_bytes(total.error)} {ABOUT[kind]}.{missed}{html.escape(about)}
-A frame's width is what it and the functions it called allocated; click to zoom.</p>
+A frame's width is what it and the functions it called allocated; click to zoom, or use the
+arrow keys, Enter and Escape.</p>
 {memory_chart(report.profile)}
 <div class="tools">
 <label>Show <select id="kind">{options}</select></label>
@@ -109,7 +112,8 @@ A frame's width is what it and the functions it called allocated; click to zoom.
 <button id="reset" type="button">Whole graph</button>
 </div>
 <p id="said" aria-live="polite"></p>
-<canvas id="flame" aria-label="Flame graph"></canvas>
+<canvas id="flame" tabindex="0" role="application" aria-describedby="said"
+aria-label="Flame graph: arrow keys move between frames, Enter zooms, Escape shows all"></canvas>
 <script type="application/json" id="data">{data}</script>
 <script>{asset("flame.js")}</script>
 </main></body></html>

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hakmem_lab.measure.results import Experiment
 from hakmem_lab.pages import report
-from hakmem_lab.pages.page import Cell, Link, Page
+from hakmem_lab.pages.page import Cell, Link, Page, Word
 from hakmem_lab.pages.report import Item
 from hakmem_lab.terminal.amounts import counted
 
@@ -37,17 +37,17 @@ def write(folder: Path, items: Sequence[Item], problems: Sequence[str], single: 
         commit = each.source.content.head.commit if isinstance(each.source.content, Experiment) else ""
         rows.append(
             [
-                _when(each).strftime("%Y-%m-%d %H:%M"),
-                each.verdict.word,
+                Link(path.name if each.verdict.of == str(path) else each.verdict.of, _beside(target, folder)),
+                Word(each.verdict.word),
                 each.verdict.figure,
-                Link(each.verdict.of, _beside(target, folder)),
+                _when(each).strftime("%Y-%m-%d %H:%M"),
                 commit,
-                Link("every run", _beside(path, folder)),
+                Link("runs", _beside(path, folder)),
             ]
         )
     about = f"{counted(len(items), 'result')}, the newest first; times are UTC"
     page = Page(f"Results in {folder.resolve().name}", about)
-    page.table(["begun", "verdict", "figure", "of", "commit", "file"], rows)
+    page.table(["result", "verdict", "figure", "begun", "commit", "file"], rows)
     for said in problems:
         page.text(said, "problem")
     path = folder / "index.html"

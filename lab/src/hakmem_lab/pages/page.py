@@ -38,6 +38,10 @@ class Link:
     target: str
 
 
+class Word(str):
+    """A cell with a verdict, in its colour."""
+
+
 FIGURE = re.compile(r"[-+]?[\d.,∞]+ %(?: \.\. [-+]?[\d.,∞]+ %)?|\d{4}-\d\d-\d\d(?: \d\d:\d\d)?")
 Cell = str | int | float | Link | None
 
@@ -215,6 +219,8 @@ def _cell(value: Cell, style: str) -> str:
     if isinstance(value, Link):
         target = html.escape(urllib.parse.quote(value.target))
         return f'<td {style}><a href="{target}">{html.escape(value.text)}</a></td>'
+    if isinstance(value, Word):
+        return f'<td {style}><span class="verdict-word {html.escape(value)}">{html.escape(value)}</span></td>'
     if isinstance(value, str):
         return f"<td {style}>{_whole(value)}</td>"
     return f'<td {style} data-value="{value!r}">{number(value)}</td>'

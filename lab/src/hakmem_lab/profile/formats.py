@@ -16,6 +16,7 @@ from hakmem_lab.profile.symbols import Frame, Symbols
 
 Stack = tuple[Frame, ...]  # innermost function first
 Key = TypeVar("Key")
+STACK_MOST = 64  # HAK_PROFILE_FRAMES: deeper stacks lack their outermost functions
 
 
 Estimates = dict[str, Estimate]  # by kind
@@ -66,7 +67,8 @@ def named(profile: Profile, by: Sequence[str] = (), symbols: Symbols | None = No
     samples: dict[tuple[Stack, Labels], Estimates] = defaultdict(dict)
     lifetimes: dict[Stack, list[float]] = {}
     for site in profile.sites:
-        roots = tuple(Frame(f"{key}: {value_of(site.labels, key)}") for key in reversed(by))
+        deeper = (Frame(f"({STACK_MOST} frames or more)"),) if len(site.frames) >= STACK_MOST else ()
+        roots = deeper + tuple(Frame(f"{key}: {value_of(site.labels, key)}") for key in reversed(by))
         stack = (symbols.stack(site.frames) or (Frame("(no stack)"),)) + roots
         values = samples[stack, site.labels]
         for kind in profile.kinds:
