@@ -389,13 +389,6 @@ void hak__uheap_let(struct hak_uheap *own, struct hak_heap *share)
     hak__lock_release(&own->lock);
 }
 
-void hak__uheap_leave_one(struct hak_heap *mine, struct hak_uheap *own)
-{
-    struct hak_heap *share = hak__share_find(mine, own);
-    if (share != NULL && table_remove(mine, share, own))
-        share_detach(share);
-}
-
 void hak__uheap_leave(struct hak_heap *mine)
 {
     struct hak_share_table *table = &mine->share.table;
@@ -405,8 +398,11 @@ void hak__uheap_leave(struct hak_heap *mine)
             share_detach(share);
 }
 
-void hak__uheap_squeeze(struct hak_uheap *own)
+static void squeeze_one(struct hak_heap *mine, struct hak_uheap *own)
 {
+    struct hak_heap *held = mine == NULL ? NULL : hak__share_find(mine, own);
+    if (held != NULL && table_remove(mine, held, own))
+        share_detach(held);
     hak__lock_acquire(&own->lock);
     for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next) {
         if (hak_load(&share->user, HAK_RELAXED) != NULL || !hak__heap_lock(share))
@@ -416,6 +412,14 @@ void hak__uheap_squeeze(struct hak_uheap *own)
         hak__heap_unlock(share);
     }
     hak__lock_release(&own->lock);
+}
+
+void hak__uheap_squeeze(struct hak_heap *mine, struct hak_uheap *root)
+{
+    hak__lock_acquire(&hak__owns_lock);
+    for (struct hak_uheap *own = root; own != NULL; own = hak__tree_next(root, own))
+        squeeze_one(mine, own);
+    hak__lock_release(&hak__owns_lock);
 }
 
 /* --- ends ---------------------------------------------------------------------------------------------------------------- */

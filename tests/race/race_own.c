@@ -379,7 +379,7 @@ static void allocate_and_free(void)
     hak_free(p);
 }
 
-static void squeeze(void) { hak__uheap_squeeze(own); }
+static void squeeze(void) { hak__uheap_squeeze(NULL, own); }
 
 static void allocate_and_leave(void)
 {
