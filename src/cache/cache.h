@@ -112,9 +112,14 @@ uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class);
 
 /* --- all of it at once (contents.c) ----------------------------------------------------------------------------------- */
 
-/* Empties all bins and the outbox. At a thread's end a few small blocks stay for the next thread. */
+/* Empties all bins and the outbox. A few small blocks may stay, of each class up to `bytes`: at a thread's end for the next thread; where
+ * memory ends, for a program that has to report it, as an exception does, but each class that keeps one keeps a span. */
+enum { HAK_LEFT_AT_END = 4 << 10, HAK_LEFT_WITHOUT_MEMORY = 256 };
 void hak__cache_flush(struct hak_heap *heap);
-void hak__cache_leave(struct hak_heap *heap);
+void hak__cache_leave(struct hak_heap *heap, size_t bytes);
+
+/* What the owner would get out of them. */
+size_t hak__cache_bytes(struct hak_heap *heap);
 
 /* Drains the blocks that an exited thread left before the last upkeep step, or all of them; the caller holds the heap lock. A
  * new thread calls take_up before it touches a bin. */

@@ -6,18 +6,18 @@
 #include "cache/large_cache.h"
 #include "harden/quarantine.h"
 
-/* The most that an exiting thread leaves of a class: blocks, and their bytes (docs/decisions/0057). */
-enum { LEFT_BLOCKS = 16, LEFT_BYTES = 4 << 10 };
+/* The most that is left of a class: blocks (docs/decisions/0057). */
+enum { LEFT_BLOCKS = 16 };
 
 /* Leaves only the heap's own blocks: another heap waits for its blocks and would never get them back. */
-static uint32_t may_be_left(const struct hak_heap *heap, uint32_t class)
+static uint32_t may_be_left(const struct hak_heap *heap, uint32_t class, size_t bytes)
 {
     if (heap->foreign[class])
         return 0;
-    return (uint32_t)hak_min(LEFT_BLOCKS, LEFT_BYTES / hak__classes[class].size);
+    return (uint32_t)hak_min(LEFT_BLOCKS, bytes / hak__classes[class].size);
 }
 
-static void flush_all(struct hak_heap *heap, bool leave)
+void hak__cache_leave(struct hak_heap *heap, size_t bytes)
 {
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     bool left = false;
@@ -26,7 +26,7 @@ static void flush_all(struct hak_heap *heap, bool leave)
     for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
         const struct hak_bin *bin = hak__heap_bin(heap, class);
         uint32_t held = (uint32_t)(bin->top - heap->classes[class].bottom);
-        uint32_t keep = leave ? may_be_left(heap, class) : 0;
+        uint32_t keep = may_be_left(heap, class, bytes);
         if (held > keep)
             hak__cache_drain(heap, class, held - keep, "free");
         left |= bin->top != heap->classes[class].bottom;
@@ -38,8 +38,15 @@ static void flush_all(struct hak_heap *heap, bool leave)
     hak__outbox_flush(heap, "free");
 }
 
-void hak__cache_flush(struct hak_heap *heap) { flush_all(heap, false); }
-void hak__cache_leave(struct hak_heap *heap) { flush_all(heap, true); }
+void hak__cache_flush(struct hak_heap *heap) { hak__cache_leave(heap, 0); }
+
+size_t hak__cache_bytes(struct hak_heap *heap)
+{
+    size_t bytes = heap->quarantine == NULL ? 0 : heap->quarantine->bytes;
+    for (uint32_t class = 0; class < HAK_CLASSES; class++)
+        bytes += hak__cache_count(heap, class) * (size_t)hak__classes[class].size;
+    return bytes;
+}
 
 /* No thread has touched a bin since the blocks were left; the next one clears the word before it does. All three hold the heap
  * lock. */

@@ -257,7 +257,6 @@ static size_t find_slabs(struct hak_heap *heap, uint32_t class_index, unsigned *
 
 struct hak_span *hak__heap_new_span(struct hak_heap *heap, uint32_t class_index)
 {
-    hak_assert(heap->classes[class_index].spans == NULL, "no span with blocks is left");
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     unsigned count;
     enum hak_stage stage;
@@ -392,6 +391,19 @@ static uint32_t take_single(struct hak_heap *heap, uint32_t class_index, void **
     return 1;
 }
 
+/* Memory may be left where no piece has to be mapped: in a new span, which ends again if it is no better. */
+static hak_cold uint32_t take_elsewhere(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
+{
+    struct hak_span *span = hak__heap_new_span(heap, class_index);
+    uint32_t got = 0;
+    if (span == NULL)
+        return 0;
+    take_from(heap, span, out, want, &got);
+    if (got == 0 && hak__span_allocated(span) == 0)
+        hak__heap_end_idle(heap, span);
+    return got;
+}
+
 /* If there is no memory to move a span's frontier: takes freed blocks of other spans, or makes an empty span give up its memory. */
 static hak_cold uint32_t take_scarce(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)
 {
@@ -407,7 +419,7 @@ static hak_cold uint32_t take_scarce(struct hak_heap *heap, uint32_t class_index
     uint32_t got = 0;
     if (first != NULL)
         take_from(heap, first, out, want, &got);
-    return got;
+    return got != 0 ? got : take_elsewhere(heap, class_index, out, want);
 }
 
 uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out, uint32_t want)

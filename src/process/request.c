@@ -88,22 +88,21 @@ static size_t collect(void flush(struct hak_heap *))
 
 size_t hak__request_collect(void) { return collect(hak__cache_flush); }
 
-/* Keeps a few small blocks of other sizes: the failing program needs some to report the failure, as an exception does. */
 static void flush_most(struct hak_heap *heap)
 {
-    hak__cache_leave(heap);
+    hak__cache_leave(heap, HAK_LEFT_WITHOUT_MEMORY);
     hak__cache_take_up(heap); /* the blocks are still this thread's */
 }
 
 /* Only a part of what is mapped can be released: too little for a request RELIEF_SHARE times as long. */
 enum { RELIEF_SHARE = 16, RELIEF_TURNS = 32, RELIEF_MS = 100 };
 
-/* Changes when this thread has released memory, or any other has in larger steps. */
+/* Changes when this thread has freed memory, or any other has in larger steps. */
 static uint64_t relief_state(void)
 {
-    const struct hak_heap *heap = hak__heap_mine();
+    struct hak_heap *heap = hak__heap_mine();
     bool has = (heap->mode & HAK_MODE_SENTINEL) == 0;
-    return hak_counted(&hak__arena_published.mapped) + (has ? hak_counted(&heap->polling.idle_bytes) : 0);
+    return hak_counted(&hak__arena_published.mapped) + (has ? hak_counted(&heap->polling.idle_bytes) + hak__cache_bytes(heap) : 0);
 }
 
 /* A program that keeps asking in vain is mostly spared the walk, and of threads that ask at once one walks. */

@@ -3,6 +3,7 @@
  * seq_cst, so one of the two sees the other, and no free run is left without its hint. */
 #include "span/pool.h"
 
+#include "arena/limit.h"
 #include "arena/mapping.h"
 #include "arena/returned.h"
 #include "arena/retained.h"
@@ -282,7 +283,10 @@ static size_t claim_in(size_t super, unsigned count, bool *fresh)
 
 /* --- search -------------------------------------------------------------------------------------------------------- */
 
-enum which_supers { HOT_ONES, DRAINING_ONES };
+/* BARE_ONES: of a process that is not thrifty: the system or a limit has refused a whole one, and may refuse the next piece. */
+enum which_supers { HOT_ONES, DRAINING_ONES, BARE_ONES };
+
+static bool is_last(size_t super) { return hak__super_is_bare(super) && !hak__is_thrifty(); }
 
 /* Of 64 SuperSlabs, those whose longest hinted run is of exactly this level: the shorter it is, the fuller they are. */
 static uint64_t pool_candidates(enum which_supers which, size_t word, unsigned level)
@@ -291,7 +295,7 @@ static uint64_t pool_candidates(enum which_supers which, size_t word, unsigned l
     uint64_t bits = hak_load(&hints->partial[level], HAK_RELAXED);
     if (bits != 0 && level + 1 < HAK_LEVELS)
         bits &= ~hak_load(&hints->partial[level + 1], HAK_RELAXED);
-    if (bits == 0)
+    if (bits == 0 || which == BARE_ONES)
         return bits;
     uint64_t draining = hak_load(&hints->draining, HAK_RELAXED);
     return bits & (which == HOT_ONES ? ~draining : draining);
@@ -320,7 +324,8 @@ static size_t search_word(enum which_supers which, size_t word, unsigned level, 
     for (unsigned left = count == 1 ? CANDIDATES : 0; bits != 0; bits &= ~tried) {
         bool only = (bits & (bits - 1)) == 0;
         tried = only || left == 0 ? bits & -bits : fullest_superslab(word, bits, &left);
-        size_t found = claim_in(word * 64 + hak_ctz64(tried), count, fresh);
+        size_t super = word * 64 + hak_ctz64(tried);
+        size_t found = is_last(super) == (which == BARE_ONES) ? claim_in(super, count, fresh) : HAK_NO_RUN;
         if (found != HAK_NO_RUN)
             return found;
     }
@@ -374,7 +379,7 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
     hak_assert(count != 0 && count <= HAK_SPAN_SLABS_MAX, "a run of a span's length");
     size_t super = slab / HAK_SUPER_SLABS;
     uint64_t left;
-    if (super >= hak__arena_top() || hak__tier_draining(super))
+    if (super >= hak__arena_top() || hak__tier_draining(super) || is_last(super))
         return HAK_NO_RUN;
     uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, &left);
     if (at == HAK_NO_SLAB)
@@ -392,7 +397,7 @@ size_t hak__pool_take(unsigned count, bool *fresh)
         if (found != HAK_NO_RUN)
             tier_add(&hak__tier_counts.drawn, 1);
     }
-    return found;
+    return found != HAK_NO_RUN || hak__is_thrifty() ? found : pool_search(BARE_ONES, count, fresh);
 }
 
 bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count)
@@ -476,7 +481,7 @@ bool hak__pool_assign(size_t super, uint32_t id)
 {
     hak_assert(id != 0, "a heap's id");
     uint32_t none = 0;
-    if (!hak_cas_strong(&hak__supers[super].assigned_to, &none, id, HAK_SEQ_CST, HAK_RELAXED))
+    if (is_last(super) || !hak_cas_strong(&hak__supers[super].assigned_to, &none, id, HAK_SEQ_CST, HAK_RELAXED))
         return false;
     clear_hints(super, 0);
     return true;
@@ -490,7 +495,7 @@ void hak__pool_unassign(size_t super, uint32_t id)
         pool_released(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
-/* Before the first SuperSlab the clock is not read: a small program touches its code for nothing else (docs/decisions/0038). */
+/* Here and in hak__pool_trim: before the first SuperSlab the clock is not read, for which alone a small program would touch its code. */
 size_t hak__pool_take_assigned(unsigned count, bool active_too, bool *fresh)
 {
     if (hak__arena_top() == 0)
@@ -583,7 +588,6 @@ size_t hak__pool_trim(void)
 {
     static _Atomic uint32_t passed;
     size_t top = hak__arena_top(), idle = 0, used = 0;
-    /* Before the first SuperSlab the clock is not read either: see hak__pool_take_assigned. */
     if (top == 0 || hak_fetch_add(&passed, 1, HAK_RELAXED) < top / SUPERS_PER_LOOK)
         return 0;
     hak_store(&passed, 0, HAK_RELAXED);

@@ -8,6 +8,8 @@
  *                        makes its first request; and so do 40 new threads
  *   limited back SIZE    750 of 1,000 MiB that a limit of its own allows are used and freed; prints after how many ms, in which it only
  *                        hits, the program can map 700 MiB itself
+ *   limited emptied SIZE   in a hundred rounds uses a limit up by blocks of up to SIZE bytes, asks in vain, frees all, and asks for 20
+ *                        blocks of up to ten times SIZE; prints how many of these were refused
  *   limited sizes        prints virtual and resident size while it holds 256 MiB of a mixture, and after freeing it */
 #include <errno.h>
 #include <malloc.h>
@@ -248,6 +250,29 @@ static int run_sizes(void)
     return 0;
 }
 
+static int run_emptied(size_t most)
+{
+    enum { ROUNDS = 100, IN_VAIN = 7, ASKED = 20, BLOCKS = 60000 };
+    static void *blocks[BLOCKS];
+    srand(3);
+    for (int round = 0; round < ROUNDS; round++) {
+        size_t count = 0;
+        for (size_t n; count < BLOCKS && (blocks[count] = malloc(n = 1 + (size_t)rand() % most)) != NULL; count++)
+            memset(blocks[count], 1, n);
+        for (int i = 0; i < IN_VAIN; i++)
+            free(malloc(1 + (size_t)rand() % most));
+        while (count > 0)
+            free(blocks[--count]);
+        for (int i = 0; i < ASKED; i++) {
+            void *block = malloc(1 + (size_t)rand() % (10 * most));
+            refused += block == NULL;
+            free(block);
+        }
+    }
+    printf("%u\n", refused);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 2 && strcmp(argv[1], "fill") == 0)
@@ -260,6 +285,8 @@ int main(int argc, char **argv)
         return run_threads(argv[2], strtoull(argv[3], NULL, 10));
     if (argc > 2 && strcmp(argv[1], "back") == 0)
         return run_back(strtoull(argv[2], NULL, 10));
+    if (argc > 2 && strcmp(argv[1], "emptied") == 0)
+        return run_emptied(strtoull(argv[2], NULL, 10));
     if (argc > 1 && strcmp(argv[1], "sizes") == 0)
         return run_sizes();
     return 2;

@@ -2,8 +2,9 @@
 
 Programs start under `ulimit -v 65536`; of limits from 128 MiB to 1 GiB at least 80 % is usable, in blocks of every
 pool, and can be had again after freeing, in blocks of another pool too and by other threads, old and new; what is free goes back
-to the program's own mappings; hardened mode serves about the same each time; a limit that a program sets on itself later leaves
-threads and allocation working; virtual size stays near what is in use.
+to the program's own mappings; under a small HAKMEM_LIMIT no request of a single thread is refused after all was freed; hardened mode
+serves about the same each time; a limit that a program sets on itself later leaves threads and allocation working; virtual size stays
+near what is in use.
 
 usage: test_limits.py LIBRARY LIMITED
 """
@@ -100,6 +101,15 @@ def served_threads(library, program, failures):
                 failures.expect(got[2] == 40, "no new thread can be made")
 
 
+def emptied(library, program, failures):
+    print("requests refused after everything was freed, of 2,000")
+    for limit, size in (("4M", 300), ("4M", 20000), ("8M", 20000), ("16M", 100000)):
+        for options in ({}, HARDEN):
+            got = words(run(library, [program, "emptied", str(size)], HAKMEM_LIMIT=limit, **options), failures, "emptied")
+            print("  %-4s %7d %s %s" % (limit, size, options or "", got))
+            failures.expect(got == [0], "what is free cannot be had")
+
+
 def goes_back(library, program, failures):
     for size in (2 << 20, 100, 200000):
         for ms in words(run(library, [program, "back", str(size)], HAKMEM_PURGE_DELAY="300"), failures, "back"):
@@ -132,6 +142,7 @@ def main():
     usable(library, program, failures)
     refilled(library, program, failures)
     served_threads(library, program, failures)
+    emptied(library, program, failures)
     goes_back(library, program, failures)
     later(library, program, failures)
     sizes(library, program, failures)

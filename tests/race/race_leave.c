@@ -69,7 +69,7 @@ static void push(void *block)
 static void end(struct hak_heap *heap)
 {
     EXPLORE_EXPECT(hak__heap_lock(heap), "nobody has given the heap up");
-    hak__cache_leave(heap);
+    hak__cache_leave(heap, HAK_LEFT_AT_END);
     hak__heap_unlock(heap);
     hak__heap_park(heap);
 }

@@ -160,7 +160,7 @@ FRESH_TEST(what_is_left_goes_too)
     heaps_start();
     struct hak_heap *ended = used_heap(), *heap = heap_open(0);
     heap_free(ended, CLASS_1024, blocks[1]);
-    hak__cache_leave(ended);
+    hak__cache_leave(ended, HAK_LEFT_AT_END);
     expect_eq(hak__cache_count(ended, CLASS_1024), 1);
     hak__heap_park(ended);
     expect(hak__heap_adopt(heap, CLASS_1024));

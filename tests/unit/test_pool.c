@@ -3,6 +3,7 @@
  * in place; and threads that take and give at once never share a slab nor lose one. */
 #include "span/pool.h"
 
+#include "arena/limit.h"
 #include "arena/runs.h"
 #include "support/fake_os.h"
 #include "support/figures.h"
@@ -338,6 +339,24 @@ FRESH_TEST(threads_share_nothing)
     expect_eq(take(16), first + 16);
 }
 
+/* The next piece of a bare SuperSlab may be refused, so it serves only where no other does; unless all are bare. */
+FRESH_TEST(bare_ones_come_last)
+{
+    (void)argument;
+    bool fresh;
+    start();
+    size_t bare = hak__pool_open(1, HAK_OPEN_BARE, &fresh), whole = hak__pool_open(1, HAK_OPEN_SMALL, &fresh);
+    expect_eq(bare / HAK_SUPER_SLABS, 0);
+    expect_eq(whole / HAK_SUPER_SLABS, 1);
+    expect_eq(hak__pool_take_near(bare, 1, &fresh), HAK_NO_RUN);
+    expect(!hak__pool_assign(0, 1));
+    expect_eq(hak__pool_take(16, &fresh), whole + 1);
+    expect_eq(hak__pool_take(15, &fresh), whole + 17);
+    expect_eq(hak__pool_take(1, &fresh), bare + 1);
+    hak__thrift_begin();
+    expect_eq(hak__pool_take_near(bare, 1, &fresh), bare + 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +365,7 @@ int main(void)
         cmocka_unit_test(growth_is_paid_with_unused_slabs), cmocka_unit_test(large_heaps_look_seldom),
         cmocka_unit_test(idle_slabs_are_purged), cmocka_unit_test(extend_in_place),   cmocka_unit_test(refused),
         cmocka_unit_test(random_operations), cmocka_unit_test(threads_share_nothing),
+        cmocka_unit_test(bare_ones_come_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,7 +169,7 @@ FRESH_TEST(what_is_left)
     void *foreign = heap_malloc(other, CLASS_2048);
     heap_free(heap, CLASS_2048, heap_malloc(heap, CLASS_2048));
     expect(heap_absorb(heap, CLASS_2048, foreign));
-    hak__cache_leave(heap);
+    hak__cache_leave(heap, HAK_LEFT_AT_END);
     expect_eq(hak__cache_count(heap, CLASS_64), 16);
     expect_eq(hak__cache_count(heap, CLASS_1024), 4);
     expect_eq(hak__cache_count(heap, CLASS_2048), 0);

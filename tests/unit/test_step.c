@@ -349,7 +349,7 @@ FRESH_TEST(what_a_thread_left_goes_back)
     void *block = heap_malloc(heap, CLASS_1024);
     for (unsigned round = 0; round < 2; round++) {
         heap_free(heap, CLASS_1024, block);
-        hak__cache_leave(heap);
+        hak__cache_leave(heap, HAK_LEFT_AT_END);
         expect_eq(hak__cache_count(heap, CLASS_1024), LEFT);
         hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);   /* not parked yet: its thread's */
         hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
@@ -369,7 +369,7 @@ FRESH_TEST(what_a_thread_left_goes_back)
         block = heap_malloc(heap, CLASS_1024);
     }
     heap_free(heap, CLASS_1024, block);
-    hak__cache_leave(heap);
+    hak__cache_leave(heap, HAK_LEFT_AT_END);
     hak__heap_park(heap);
     hak__upkeep_step(fake.now, HAK_UPKEEP_BOUNDED);
     expect_ptr(hak__heap_unpark(), heap);
