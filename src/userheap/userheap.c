@@ -300,8 +300,8 @@ static void huge_claim(struct hak_uheap *own, void *p, bool give)
     size_t slab = hak__slab_of(p);
     hak__lock_acquire(&own->lock);
     if (hak__spans[slab].account == own && p == hak__slab_start(slab)) {
+        huge_unlink(own, slab); /* first: a child forked in between must not give the bytes again */
         hak__account_give(&own->account, give ? huge_bytes(p) : 0);
-        huge_unlink(own, slab);
     }
     hak__lock_release(&own->lock);
 }
@@ -337,8 +337,8 @@ void hak__uheap_huge_end_all(struct hak_uheap *own, bool keep)
     while (own->first_huge != 0) {
         size_t slab = own->first_huge - 1;
         void *block = hak__slab_start(slab);
-        hak__account_give(&own->account, huge_bytes(block));
         huge_unlink(own, slab);
+        hak__account_give(&own->account, huge_bytes(block));
         if (!keep)
             hak__huge_free(block, "hak_heap_destroy");
     }
