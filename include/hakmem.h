@@ -11,9 +11,33 @@
 #ifndef HAKMEM_H
 #define HAKMEM_H
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+
+/* What compilers and their analysers know of the C library's functions: the result is a new block, as long as which parameter says, aligned,
+ * and must be used; which functions free it (gcc from 11 on, clang --analyze). To them blocks of heaps may be left to their heap's end. */
+#if defined(__GNUC__)
+#define HAK_ATTRIBUTES(list) __attribute__(list)
+#else
+#define HAK_ATTRIBUTES(list)
+#endif
+#if defined(__clang__)
+#define HAK_TO_BE_FREED HAK_ATTRIBUTES((ownership_returns(malloc)))
+#define HAK_FREES(nth) HAK_ATTRIBUTES((ownership_takes(malloc, nth)))
+#elif defined(__GNUC__) && __GNUC__ >= 11
+#define HAK_TO_BE_FREED __attribute__((malloc(hak_free, 1), malloc(hak_free_sized, 1), malloc(hak_free_aligned_sized, 1), \
+                                       malloc(__builtin_free, 1), malloc(__builtin_realloc, 1)))
+#define HAK_FREES(nth)
+#else
+#define HAK_TO_BE_FREED
+#define HAK_FREES(nth)
+#endif
+#define HAK_USED HAK_ATTRIBUTES((warn_unused_result))
+#define HAK_RESIZED(...) HAK_ATTRIBUTES((assume_aligned(16), alloc_size(__VA_ARGS__))) HAK_USED
+#define HAK_BLOCK(...) HAK_ATTRIBUTES((malloc)) HAK_RESIZED(__VA_ARGS__)
+#define HAK_ALIGNED_BLOCK(align, ...) HAK_ATTRIBUTES((alloc_align(align))) HAK_BLOCK(__VA_ARGS__)
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,44 +45,44 @@ extern "C" {
 
 /* --- the malloc family ------------------------------------------------------------------------------------------- */
 
-/* n bytes; n = 0 gives a unique pointer. ENOMEM also for n > PTRDIFF_MAX. */
-void *hak_malloc(size_t n);
-
-/* count * size bytes, all 0. ENOMEM when the product overflows. */
-void *hak_calloc(size_t count, size_t size);
-
-/* The block p with a new size, its first min(old, n) bytes kept; p = NULL allocates; n = 0 frees p and gives NULL.
- * On failure p is untouched. */
-void *hak_realloc(void *p, size_t n);
-
-/* hak_realloc(p, count * size); ENOMEM when the product overflows. */
-void *hak_reallocarray(void *p, size_t count, size_t size);
-
 /* Frees the block p; p = NULL does nothing. errno is kept. */
-void hak_free(void *p);
+void hak_free(void *p) HAK_FREES(1);
 
 /* C23: the same, with the requested size, or any from half of the usable size to all of it (and the alignment, a power of
  * two). Another size is misuse. */
-void hak_free_sized(void *p, size_t n);
-void hak_free_aligned_sized(void *p, size_t align, size_t n);
+void hak_free_sized(void *p, size_t n) HAK_FREES(1);
+void hak_free_aligned_sized(void *p, size_t align, size_t n) HAK_FREES(1);
+
+/* n bytes; n = 0 gives a unique pointer. ENOMEM also for n > PTRDIFF_MAX. */
+void *hak_malloc(size_t n) HAK_BLOCK(1) HAK_TO_BE_FREED;
+
+/* count * size bytes, all 0. ENOMEM when the product overflows. */
+void *hak_calloc(size_t count, size_t size) HAK_BLOCK(1, 2) HAK_TO_BE_FREED;
+
+/* The block p with a new size, its first min(old, n) bytes kept; p = NULL allocates; n = 0 frees p and gives NULL.
+ * On failure p is untouched. */
+void *hak_realloc(void *p, size_t n) HAK_RESIZED(2);
+
+/* hak_realloc(p, count * size); ENOMEM when the product overflows. */
+void *hak_reallocarray(void *p, size_t count, size_t size) HAK_RESIZED(2, 3);
 
 /* n bytes at a multiple of align, a power of two; EINVAL otherwise. hak_memalign rounds align up to a power of two; EINVAL
  * when there is none. */
-void *hak_aligned_alloc(size_t align, size_t n);
-void *hak_memalign(size_t align, size_t n);
+void *hak_aligned_alloc(size_t align, size_t n) HAK_ALIGNED_BLOCK(1, 2) HAK_TO_BE_FREED;
+void *hak_memalign(size_t align, size_t n) HAK_BLOCK(2) HAK_TO_BE_FREED;
 
 /* hak_calloc and hak_realloc with an alignment: the result of hak_aligned_realloc lies at a multiple of align even if p did not.
  * hak_free_aligned_sized takes the blocks. */
-void *hak_aligned_calloc(size_t align, size_t count, size_t size);
-void *hak_aligned_realloc(void *p, size_t align, size_t n);
+void *hak_aligned_calloc(size_t align, size_t count, size_t size) HAK_ALIGNED_BLOCK(1, 2, 3) HAK_TO_BE_FREED;
+void *hak_aligned_realloc(void *p, size_t align, size_t n) HAK_ATTRIBUTES((alloc_align(2))) HAK_RESIZED(3);
 
 /* 0, EINVAL (align is not a power of two and multiple of sizeof(void *)) or ENOMEM, in errno too. *out is unchanged on
  * failure, errno in all other cases. */
-int hak_posix_memalign(void **out, size_t align, size_t n);
+int hak_posix_memalign(void **out, size_t align, size_t n) HAK_USED;
 
 /* n bytes at a multiple of the page size; hak_pvalloc also rounds n up to whole pages. */
-void *hak_valloc(size_t n);
-void *hak_pvalloc(size_t n);
+void *hak_valloc(size_t n) HAK_BLOCK(1) HAK_TO_BE_FREED;
+void *hak_pvalloc(size_t n) HAK_BLOCK(1) HAK_TO_BE_FREED;
 
 /* --- sizes ------------------------------------------------------------------------------------------------------- */
 
@@ -149,10 +173,14 @@ const hak_labels_t *hak_label_get(void);
  * the process's malloc, whatever the thread's default is. */
 typedef struct hak_uheap hak_heap_t;
 
-/* Called when a request of `wanted` bytes would take the heap above its limit: in the requesting thread, outside all locks, so it
- * may allocate and free. Not 0: try again (it has freed memory, or raised the limit); 0: let the request fail. Callbacks do not nest:
+/* Called when a request of `wanted` bytes, to this heap or one below, would take the heap above its limit: in the requesting thread, outside
+ * all locks, so it may allocate and free. Not 0: try again (it has freed memory, or raised the limit); 0: let the request fail. Callbacks do not nest:
  * requests of the callback beyond a limit fail with ENOMEM. */
 typedef int hak_heap_pressure(hak_heap_t *heap, size_t used, size_t limit, size_t wanted, void *argument);
+
+/* Such a callback, by which the limit holds only for blocks of more than a number of bytes, its argument (as a pointer): for smaller ones it
+ * raises the limit by a slab. For interpreters that cannot report an error without a small block. */
+int hak_heap_limit_large(hak_heap_t *heap, size_t used, size_t limit, size_t wanted, void *most);
 
 enum hak_heap_purge {
     HAK_HEAP_PURGE_LATER,       /* the heap's freed memory goes back to the system like any other */
@@ -165,43 +193,105 @@ enum hak_heap_purge {
 struct hak_heap_options {
     size_t size;                /* sizeof(struct hak_heap_options) */
     const char *name;           /* for statistics; the first 47 bytes are kept; NULL: none */
-    size_t limit;               /* bytes that blocks have ever reached in the heap's slabs, and of huge blocks; 0: no limit */
+    size_t limit;               /* bytes that blocks have ever reached in slabs, and of huge blocks, with heaps below; 0: no limit */
     hak_heap_pressure *pressure;
     void *argument;             /* of the pressure callback */
     uint32_t purge;             /* enum hak_heap_purge */
     uint32_t flags;             /* HAK_HEAP_... */
     void *region;               /* where the heap lives, instead of memory from the system; NULL: none (hakmem_region.h) */
     size_t region_size;         /* at least 64 KiB; a shared one begins at a multiple of 4 KiB */
+    hak_heap_t *parent;         /* the heap that this one is part of; NULL: none, as for a heap in a region */
 };
 
-/* Makes an empty heap; until its first block it takes only its handle. NULL with errno: ENOMEM, EINVAL, ENOTSUP. */
-hak_heap_t *hak_heap_new(const struct hak_heap_options *options);
+/* Makes an empty heap; until its first block it takes only its handle. NULL with errno: ENOMEM, EINVAL, ENOTSUP.
+ *
+ * A heap with a parent is part of it: what it takes counts against the parent's limit too, it is in the parent's figures, and it ends when
+ * the parent is reset or destroyed, or before; its handle then ends too. A heap keeps its parent for life, so there are no cycles. EINVAL:
+ * the parent is one in a region, or has 63 heaps above it. A parent that has been destroyed is misuse. */
+hak_heap_t *hak_heap_new(const struct hak_heap_options *options) HAK_USED;
 
-/* Ends the heap and all its blocks, in time proportional to its slabs, not its blocks. A later free of such a block is misuse and
- * reported until the address is used again. No other thread may be in a call with the heap or one of its blocks; frees of other heaps'
- * blocks may go on. Misuse if the heap is a thread's default. NULL does nothing. */
+/* Ends the heap and all its blocks, in time proportional to its slabs, not its blocks, after the heaps below it. A later free of such a
+ * block is misuse and reported until the address is used again. No other thread may be in a call with one of these heaps or blocks; frees of
+ * other heaps' blocks may go on. Misuse if one of the heaps is a thread's default; then none ends. NULL does nothing. */
 void hak_heap_destroy(hak_heap_t *heap);
 
-/* The same, but the heap stays, keeps its memory, and may be a thread's default. */
+/* The same, but the heap itself stays, keeps its memory, and may be a thread's default. The heaps below it end. */
 void hak_heap_reset(hak_heap_t *heap);
 
-/* Hands the heap's blocks over to malloc; the heap is empty afterwards. 0, ENOMEM, or EBUSY: it is another thread's default. As with
+/* Hands the heap's blocks over to malloc, without those of heaps below; it is empty afterwards. 0, ENOMEM, or EBUSY: it is another thread's default. As with
  * hak_heap_destroy, no other thread may be in a call with the heap; frees of its blocks may go on. NULL: 0, nothing to do. */
 int hak_heap_merge_into_default(hak_heap_t *heap);
 
-void *hak_heap_malloc(hak_heap_t *heap, size_t n);
-void *hak_heap_calloc(hak_heap_t *heap, size_t count, size_t size);
-void *hak_heap_aligned_alloc(hak_heap_t *heap, size_t align, size_t n);
+/* Like the functions of the same names without `heap`; ENOMEM also when the heap's limit, or one above, does not allow the bytes. */
+void *hak_heap_malloc(hak_heap_t *heap, size_t n) HAK_BLOCK(2);
+void *hak_heap_calloc(hak_heap_t *heap, size_t count, size_t size) HAK_BLOCK(2, 3);
+void *hak_heap_aligned_alloc(hak_heap_t *heap, size_t align, size_t n) HAK_ALIGNED_BLOCK(2, 3);
+void *hak_heap_aligned_calloc(hak_heap_t *heap, size_t align, size_t count, size_t size) HAK_ALIGNED_BLOCK(2, 3, 4);
 
-/* Like hak_realloc and hak_free, but a block that is not of this heap (NULL: not malloc's) is misuse. p = NULL allocates, or does
- * nothing. */
-void *hak_heap_realloc(hak_heap_t *heap, void *p, size_t n);
-void hak_heap_free(hak_heap_t *heap, void *p);
+/* Like hak_realloc, hak_aligned_realloc and hak_free, but a block that is not of this heap (NULL: not malloc's) is misuse. p = NULL
+ * allocates, or does nothing. */
+void *hak_heap_realloc(hak_heap_t *heap, void *p, size_t n) HAK_RESIZED(3);
+void *hak_heap_aligned_realloc(hak_heap_t *heap, void *p, size_t align, size_t n) HAK_ATTRIBUTES((alloc_align(3))) HAK_RESIZED(4);
+void hak_heap_free(hak_heap_t *heap, void *p) HAK_FREES(2);
+
+/* Texts in the heap; they stand here so that a program without them has no need of printf. A copy of at most the first `most` bytes of a text,
+ * of all, or what printf would write: of the last two `arguments` stay as they are, and NULL is also for what vsnprintf refuses. */
+HAK_ATTRIBUTES((nonnull(2), unused)) HAK_USED
+static inline char *hak_heap_strndup(hak_heap_t *heap, const char *text, size_t most)
+{
+    size_t length = 0;
+    while (length < most && text[length] != 0)
+        length++;
+    char *copy = (char *)hak_heap_malloc(heap, length + 1);
+    for (size_t i = 0; copy != NULL && i <= length; i++)
+        copy[i] = i < length ? text[i] : 0;
+    return copy;
+}
+
+HAK_ATTRIBUTES((nonnull(2), unused)) HAK_USED
+static inline char *hak_heap_strdup(hak_heap_t *heap, const char *text)
+{
+    return hak_heap_strndup(heap, text, (size_t)-1);
+}
+
+HAK_ATTRIBUTES((format(printf, 2, 0), unused)) HAK_USED
+static inline char *hak_heap_vasprintf(hak_heap_t *heap, const char *format, va_list arguments)
+{
+    va_list again;
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    char *text = length < 0 ? NULL : (char *)hak_heap_malloc(heap, (size_t)length + 1);
+    va_copy(again, arguments);
+    if (text != NULL)
+        vsnprintf(text, (size_t)length + 1, format, again);
+    va_end(again);
+    return text;
+}
+
+HAK_ATTRIBUTES((format(printf, 2, 3), unused)) HAK_USED
+static inline char *hak_heap_asprintf(hak_heap_t *heap, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    char *text = hak_heap_vasprintf(heap, format, arguments);
+    va_end(arguments);
+    return text;
+}
 
 /* The heap that has a live block starting at p, which may be any address; NULL: malloc has it, or there is none. */
 hak_heap_t *hak_heap_of(const void *p);
 
-/* Has `cleanup` called with its argument when the heap is next reset or destroyed, before its blocks end: each once, the latest first.
+/* The heap's parent; NULL: it has none. */
+hak_heap_t *hak_heap_parent(hak_heap_t *heap);
+
+/* Returns to the system what the heap and those below have free: what the calling thread has ready in its bins, what ended threads left, and
+ * spans without blocks, which no longer count against the limit. What other threads have ready stays. The result is the number of bytes that
+ * the process returned. NULL: hak_collect. 0 for heaps in regions. */
+size_t hak_heap_collect(hak_heap_t *heap);
+
+/* Has `cleanup` called with its argument when the heap is next reset or destroyed, before its blocks end: each once, the latest first, and
+ * those of heaps below before.
  * It may use the heap and malloc, and add cleanups, which are called too. Takes a block of 24 bytes of the heap. 0, ENOMEM, or EINVAL: no
  * function, NULL as the heap, or a heap in a region. The second forgets the latest one with this function and argument: 0, ENOENT or
  * EINVAL. */
@@ -218,6 +308,7 @@ void *hak_heap_data(hak_heap_t *heap);
 /* 0: none. NULL: the option limit. */
 void hak_heap_set_limit(hak_heap_t *heap, size_t limit);
 
+/* With those of the heaps below, but for name, serial, limit and refused. */
 struct hak_heap_figures {
     const char *name;           /* valid until the heap ends or its name changes; NULL: malloc's figures */
     uint64_t serial;            /* counts heaps as they are made or attached; 0: malloc, or a region beyond the 64th */
@@ -225,7 +316,7 @@ struct hak_heap_figures {
     uint64_t peak_bytes;        /* its maximum so far; malloc's: the same as used_bytes */
     uint64_t live_blocks, live_bytes;   /* allocated and not freed; bytes by usable size, in hardened mode by class */
     uint64_t limit;             /* 0: none */
-    uint64_t refused;           /* times that the limit refused memory; malloc's: 0 */
+    uint64_t refused;           /* times that the limit, or one above, refused memory; malloc's: 0 */
     uint64_t cached_bytes;      /* ready in threads' bins */
     uint64_t slab_bytes, huge_blocks, huge_bytes;
     uint64_t threads, shares;   /* threads that have bins here now; sets of bins */
@@ -234,7 +325,7 @@ struct hak_heap_figures {
 /* Not a snapshot of one moment while other threads use the heap. 0 or EINVAL (size is too small). */
 int hak_heap_stats(hak_heap_t *heap, struct hak_heap_figures *out, size_t size);
 
-/* Calls the visitor for each block with its usable size, until it returns something other than 0, which is the result. Meanwhile no
+/* Calls the visitor for each block, not those of heaps below, with its usable size, until it returns something other than 0, which is the result. Meanwhile no
  * thread may use the heap; the visitor may use malloc (unless this heap is the thread's default) and other heaps. NULL: ENOTSUP, since
  * malloc is always in use. */
 typedef int hak_heap_visitor(void *block, size_t size, void *argument);
@@ -285,7 +376,7 @@ int hak_option_next(size_t *cursor, struct hak_option_info *info);
 extern const char *hak_conf;
 
 /* The version, e.g. "0.1.0". */
-const char *hak_version(void);
+const char *hak_version(void) HAK_ATTRIBUTES((returns_nonnull));
 
 /* "HAKMEM " and the version, for tools that ask a process or a file which allocator serves it: dlsym, nm or a debugger finds it
  * (examples/which_allocator.c). */

@@ -102,12 +102,13 @@ private:
 
 }  // namespace detail
 
-// Movable, not copyable. A moved-from heap is empty: its handle is malloc's.
+// Movable, not copyable. A moved-from heap is empty: its handle is malloc's. A child ends before its parent ends or is reset, as a variable
+// does that is declared after it.
 class heap {
 public:
-    heap() : heap(hak_heap_options{ sizeof(hak_heap_options), nullptr, 0, nullptr, nullptr, 0, 0, nullptr, 0 }) {}
+    heap() : heap(hak_heap_options{ sizeof(hak_heap_options), nullptr, 0, nullptr, nullptr, 0, 0, nullptr, 0, nullptr }) {}
     explicit heap(const char *name, std::size_t limit = 0)
-        : heap(hak_heap_options{ sizeof(hak_heap_options), name, limit, nullptr, nullptr, 0, 0, nullptr, 0 }) {}
+        : heap(hak_heap_options{ sizeof(hak_heap_options), name, limit, nullptr, nullptr, 0, 0, nullptr, 0, nullptr }) {}
     explicit heap(const hak_heap_options &options) : handle_(hak_heap_new(&options))
     {
         if (handle_ == nullptr)
@@ -116,7 +117,12 @@ public:
     // In the caller's memory, by libhakmem-region (hakmem_region.h); with HAK_HEAP_SHARED for several processes.
     static heap in_region(void *region, std::size_t size, const char *name = nullptr, std::uint32_t flags = 0)
     {
-        return heap(hak_heap_options{ sizeof(hak_heap_options), name, 0, nullptr, nullptr, 0, flags, region, size });
+        return heap(hak_heap_options{ sizeof(hak_heap_options), name, 0, nullptr, nullptr, 0, flags, region, size, nullptr });
+    }
+    // A heap whose memory counts in this one, and against its limit.
+    heap child(const char *name = nullptr, std::size_t limit = 0) const
+    {
+        return heap(hak_heap_options{ sizeof(hak_heap_options), name, limit, nullptr, nullptr, 0, 0, nullptr, 0, handle_ });
     }
     heap(heap &&other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
     heap &operator=(heap &&other) noexcept
@@ -132,10 +138,20 @@ public:
     hak_heap_t *get() const noexcept { return handle_; }
     hak_heap_t *release() noexcept { return std::exchange(handle_, nullptr); }
 
-    // Returns nullptr without memory.
+    // They return nullptr without memory. The alignment of a block stays if it is given again.
     void *allocate(std::size_t bytes) noexcept { return hak_heap_malloc(handle_, bytes); }
     void *allocate(std::size_t bytes, std::size_t align) noexcept { return hak_heap_aligned_alloc(handle_, align, bytes); }
+    void *allocate_zeroed(std::size_t bytes, std::size_t align = detail::aligned) noexcept
+    {
+        return hak_heap_aligned_calloc(handle_, align, 1, bytes);
+    }
+    void *reallocate(void *block, std::size_t bytes, std::size_t align = detail::aligned) noexcept
+    {
+        return hak_heap_aligned_realloc(handle_, block, align, bytes);
+    }
+    char *copy(const char *text) noexcept { return hak_heap_strdup(handle_, text); }
     void reset() noexcept { hak_heap_reset(handle_); }
+    std::size_t collect() noexcept { return hak_heap_collect(handle_); }
     void set_limit(std::size_t limit) noexcept { hak_heap_set_limit(handle_, limit); }
     bool set_name(const char *name) noexcept { return hak_heap_set_name(handle_, name) == 0; }
     void *data() const noexcept { return hak_heap_data(handle_); }

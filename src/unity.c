@@ -12,6 +12,7 @@
 #include "heap/large.c"
 #include "heap/spans.c"
 #include "heap/give.c"
+#include "heap/common.c"
 #include "heap/take.c"
 #include "huge/huge.c"
 #include "cache/contents.c"

@@ -59,7 +59,7 @@ endfunction()
 
 hakmem_add_checked_tests(stress PROCESSORS 2 ENVIRONMENT "HAK_STRESS_SECONDS=${HAKMEM_STRESS_SECONDS}")
 
-foreach(stem IN ITEMS test_aligned test_calloc test_heaps test_realloc test_regions test_rest test_sizes)
+foreach(stem IN ITEMS test_aligned test_calloc test_heap_trees test_heaps test_realloc test_regions test_rest test_sizes)
   hakmem_also_hardened(api ${stem})
   hakmem_in_check(hardened.api.${stem} api_${stem})
 endforeach()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the statistics' structures of include/hakmem_stats.h for other languages, lab/src/hakmem/layout.py for Python and
-rust/hakmem-sys/src/stats.rs for Rust; those of heaps in include/hakmem.h as rust/hakmem-sys/src/heaps.rs; and the options of
+rust/hakmem-sys/src/stats.rs for Rust; those of heaps in include/hakmem.h, in the first and as rust/hakmem-sys/src/heaps.rs; and the options of
 src/diag/options.def with their types as rust/hakmem/src/names.rs.
 
   gen_bindings.py            writes them
@@ -22,7 +22,8 @@ NAMES = ROOT / "rust" / "hakmem" / "src" / "names.rs"
 TYPES = {"COUNT": "u64", "BYTES": "Bytes", "TIME": "Duration", "FLAG": "bool"}   # all others are words
 WIDTHS = {"uint32_t": "u32", "uint64_t": "u64"}
 OF_HEAPS = {**WIDTHS, "size_t": "usize", "const char *": "*const c_char", "void *": "*mut c_void",
-            "hak_heap_pressure *": "Option<hak_heap_pressure>"}
+            "hak_heap_pressure *": "Option<hak_heap_pressure>", "hak_heap_t *": "*mut hak_heap_t"}
+OF_HEAPS_IN_PYTHON = {"const char *": "c_char_p", "size_t": "c_size_t", "uint32_t": "c_uint32", "uint64_t": "c_uint64"}
 
 
 def constants(text):
@@ -60,8 +61,8 @@ def camel(name):
     return {"hak_stats_class": "StatsClass", "hak_stats_latency": "StatsLatency", "hak_stats": "Stats"}.get(name, name)
 
 
-def python_text(numbers, found):
-    lines = ['"""The statistics\' structures, written by tools/gen_bindings.py from include/hakmem_stats.h."""', "",
+def python_text(numbers, found, of_heaps):
+    lines = ['"""Structures of include/hakmem_stats.h and, for heaps, hakmem.h, written by tools/gen_bindings.py."""', "",
              "import ctypes", ""]
     lines += [f"{name} = 0x{value:X}" if value > 255 else f"{name} = {value}" for name, value in numbers]
     for name, fields in found:
@@ -69,6 +70,10 @@ def python_text(numbers, found):
         for kind, field, count, _ in fields:
             of = {"uint32_t": "ctypes.c_uint32", "uint64_t": "ctypes.c_uint64"}.get(kind, camel(kind))
             lines.append(f'        ("{field}", {of}{f" * {count}" if count else ""}),')
+        lines.append("    )")
+    for name, fields in of_heaps:
+        lines += ["", "", f"class {''.join(each.capitalize() for each in name.split('_')[1:])}(ctypes.Structure):", "    _fields_ = ("]
+        lines += [f'        ("{field}", ctypes.{OF_HEAPS_IN_PYTHON.get(kind, "c_void_p")}),' for kind, field, _ in fields]
         lines.append("    )")
     return "\n".join(lines) + "\n"
 
@@ -90,6 +95,17 @@ def rust_text(numbers, found):
     return "\n".join(lines) + "\n"
 
 
+def structures_of_heaps(text):
+    """[(name, [(type, member, remark)])] of hakmem.h."""
+    found = []
+    for name in ("hak_heap_options", "hak_heap_figures"):
+        body = re.search(rf"^struct {name} \{{\n(.*?)^\}};", text, re.M | re.S).group(1)
+        matches = re.finditer(r"^ +((?:const )?\w+ \*?)([\w, ]+);", body, re.M)
+        found.append((name, [(match.group(1).strip(), field, comment_of(body[match.end():]))
+                             for match in matches for field in match.group(2).split(", ")]))
+    return found
+
+
 def heaps_text(text):
     """The structures of heaps, with pointers and the types of their callbacks."""
     lines = ["//! User heaps, written by tools/gen_bindings.py from include/hakmem.h.", "",
@@ -102,14 +118,11 @@ def heaps_text(text):
     body = re.search(r"^enum hak_heap_purge \{\n(.*?)^\};", text, re.M | re.S).group(1)
     lines += [f"pub const {name}: u32 = {at};" for at, name in enumerate(re.findall(r"^ +(\w+),", body, re.M))]
     lines += [f"pub const {name}: u32 = {value};" for name, value in re.findall(r"^#define (HAK_HEAP_\w+) (\d+)u", text, re.M)]
-    for name in ("hak_heap_options", "hak_heap_figures"):
-        body = re.search(rf"^struct {name} \{{\n(.*?)^\}};", text, re.M | re.S).group(1)
+    for name, fields in structures_of_heaps(text):
         lines += ["", f"/// `struct {name}` of `hakmem.h`.", "#[repr(C)]", "#[derive(Clone, Copy, Debug)]", f"pub struct {name} {{"]
-        for match in re.finditer(r"^ +((?:const )?\w+ \*?)([\w, ]+);", body, re.M):
-            remark = comment_of(body[match.end():])
-            for field in match.group(2).split(", "):
-                lines += [f"    /// {remark}"] if remark else []
-                lines.append(f"    pub {field}: {OF_HEAPS[match.group(1).strip()]},")
+        for kind, field, remark in fields:
+            lines += [f"    /// {remark}"] if remark else []
+            lines.append(f"    pub {field}: {OF_HEAPS[kind]},")
         lines.append("}")
     return "\n".join(lines) + "\n"
 
@@ -127,8 +140,9 @@ def names_text():
 def main():
     text = HEADER.read_text(encoding="utf-8")
     numbers, found = constants(text), structures(text)
-    for path, wanted in ((PYTHON, python_text(numbers, found)), (RUST, rust_text(numbers, found)),
-                         (HEAPS, heaps_text(HEAPS_HEADER.read_text(encoding="utf-8"))), (NAMES, names_text())):
+    heaps = HEAPS_HEADER.read_text(encoding="utf-8")
+    for path, wanted in ((PYTHON, python_text(numbers, found, structures_of_heaps(heaps))), (RUST, rust_text(numbers, found)),
+                         (HEAPS, heaps_text(heaps)), (NAMES, names_text())):
         if "--check" not in sys.argv[1:]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(wanted, encoding="utf-8")

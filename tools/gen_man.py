@@ -13,6 +13,8 @@ import gen_options_doc
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "man"
+ATTRIBUTE = re.compile(r"\s*\bHAK_(?:ATTRIBUTES|BLOCK|ALIGNED_BLOCK|RESIZED|TO_BE_FREED|USED|FREES)\b"
+                       r"(?:\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))?")
 GROUPS = {"users": "Options", "memory": "Options of memory", "experiments": "Options for experiments"}
 
 
@@ -75,6 +77,12 @@ def plain(comment):
     return body.strip().strip("-").strip()
 
 
+def prototype(code):
+    """Without the body and the attributes."""
+    code = re.sub(r"^static inline (.*)\n\{.*?^\}", r"\1;", code, flags=re.S | re.M)
+    return ATTRIBUTE.sub("", code).strip()
+
+
 def declarations(text):
     """[(comment or None, code)] of what stands between extern "C" and its end."""
     body = text[text.index('extern "C" {'):text.rindex("#ifdef __cplusplus")]
@@ -87,7 +95,7 @@ def declarations(text):
                 parts.append((plain(comment).strip(" -"), ""))
                 comment = None
         else:
-            parts.append((plain(comment) if comment else None, match.group(2).rstrip()))
+            parts.append((plain(comment) if comment else None, prototype(match.group(2).rstrip())))
             comment = None
     return parts
 

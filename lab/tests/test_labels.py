@@ -220,19 +220,32 @@ def test_only_one_heap(tmp_path: Path) -> None:
     sites = [
         {"allocated": [count, count * 100], "freed": [0, 0], "peak": [count, count * 100], "unreachable": [0, 0],
          "lifetimes": [0] * 12, "frames": [16 * count], **({"labels": {"heap": name}} if name else {})}
-        for name, count in (("cache", 7), ("sessions", 5), ("", 3))
+        for name, count in (
+            ("cache", 7), ("sessions", 5), ("", 3), ("server/c1/request", 6), ("server", 2), ("server/c2", 1)
+        )
     ]  # fmt: skip
-    head = {"hakmem_profile": 1, "pid": 1, "interval": 1, "time_ms": 1, "peak_ms": 1, "samples": 15, "missed": 0}
+    head = {"hakmem_profile": 1, "pid": 1, "interval": 1, "time_ms": 1, "peak_ms": 1, "samples": 24, "missed": 0}
     text = json.dumps(head | {"leaks_searched": False, "sites": sites, "maps": ""}, separators=(",", ":"))
     dump.write_text(text)
     whole = command("profile", "--by", "heap", dump)
-    rows = re.findall(r"(\d+) B +\d+ B to \d+ B +[\d.]+ % +\d+  (\w+)$", whole.stdout, re.M)
-    assert rows == [("700", "cache"), ("500", "sessions"), ("300", "malloc")]
+    rows = re.findall(r"(\d+) B +\d+ B to \d+ B +[\d.]+ % +\d+  ([\w/]+)$", whole.stdout, re.M)
+    assert rows == [
+        ("700", "cache"), ("600", "server/c1/request"), ("500", "sessions"), ("300", "malloc"), ("200", "server"),
+        ("100", "server/c2"),
+    ]  # fmt: skip
+    for name, size in (("server", 900), ("c1", 600), ("server/c2", 100), ("request", 600)):
+        assert command("profile", "--heap", name, dump).stdout.startswith(f"{size} B ")
+    collapsed = tmp_path / "d.collapsed"
+    command("profile", "--by", "heap", dump, "-o", collapsed)
+    stacks = collapsed.read_text()
+    assert re.search("^heap: server;heap: server/c1;heap: server/c1/request;.* 600$", stacks, re.M)
+    assert re.search("^heap: server;(?!heap).* 200$", stacks, re.M)
     one = command("profile", "--heap", "sessions", dump)
     assert one.stdout.startswith("500 B ± 0 B in use")
     assert command("profile", "--heap", "malloc", dump).stdout.startswith("300 B ± 0 B in use")
     none = command("profile", "--heap", "nothing", dump)
-    assert none.returncode == 1 and "The profile has cache, malloc, sessions." in none.stderr
+    known = "The profile has cache, malloc, server, server/c1/request, server/c2, sessions."
+    assert none.returncode == 1 and known in none.stderr
 
 
 def test_intervals_of_few_samples() -> None:
@@ -279,6 +292,43 @@ def test_in_a_python_process(tmp_path: Path) -> None:
     assert large[()] >= 8
 
 
+def test_a_heap_in_a_python_process() -> None:
+    code = """
+import gc, hakmem
+kept = []
+with hakmem.heap("outer") as outer:
+    kept += [bytes(1000) for _ in range(1000)]
+    with hakmem.heap("inner") as inner:
+        more = [bytearray(5000) for _ in range(100)]
+        assert outer.stats()["live_bytes"] >= inner.stats()["live_bytes"] + 10**6
+    assert inner.stats()["live_bytes"] > 500_000 and inner.stats()["name"] == "inner" and inner.handle is None
+assert 10**6 < outer.stats()["live_bytes"] < 2 * 10**6
+failed = 0
+for step in range(30):
+    try:
+        with hakmem.heap(limit=8 << 20) as small:
+            grow = []
+            while True:
+                grow.append([object()])
+                grow.append(bytes(step * 100))
+    except MemoryError:
+        failed += 1
+    assert small.stats()["refused"] > 0 and small.stats()["peak_bytes"] < 12 << 20
+    del grow
+    assert hakmem._library().hak_heap_get_default() is None
+assert failed == 30
+try:
+    with hakmem.heap("fails"): raise ValueError
+except ValueError: pass
+assert all(len(each) == 1000 for each in kept) and sum(map(len, more)) == 500_000
+del kept, more; gc.collect()
+"""
+    environment = os.environ | {
+        "LD_PRELOAD": str(LIBRARY), "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONMALLOC": "malloc",
+    }  # fmt: skip
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
+
+
 def test_without_the_library_labels_do_nothing() -> None:
     if hakmem.active():
         pytest.skip("this process runs on HAKMEM")
@@ -286,3 +336,5 @@ def test_without_the_library_labels_do_nothing() -> None:
     with hakmem.labels(tenant="acme"):
         seen.append(threading.current_thread())
     assert seen
+    with pytest.raises(hakmem.NotActive), hakmem.heap():
+        pass

@@ -8,11 +8,19 @@
 #include "hakmem.h"
 #include "harden/mode.h"
 #include "kinds/kind.h"
+#include "os/os.h"
 #include "process/process.h"
 #include "process/request.h"
 #include "stats/stats.h"
+#include "upkeep/upkeep.h"
 
 /* --- life -------------------------------------------------------------------------------------------------------------- */
+
+/* What malloc and heaps in regions do not have. */
+static bool is_plain(const hak_heap_t *own, const char *function)
+{
+    return own != NULL && hak__regions_of(own) == NULL && hak__uheap_expect(own, function);
+}
 
 hak_export hak_heap_t *hak_heap_new(const struct hak_heap_options *given)
 {
@@ -28,33 +36,40 @@ hak_export hak_heap_t *hak_heap_new(const struct hak_heap_options *given)
         return hak__fail(EINVAL);
     if (!hak__start())
         return hak__fail(ENOMEM);
+    if (options.parent != NULL && (options.region != NULL || !is_plain(options.parent, "hak_heap_new")))
+        return hak__fail(EINVAL);
     if (options.region != NULL) {
         const struct hak_regions *regions = hak_load(&hak__regions, HAK_ACQUIRE);
         return regions == NULL ? hak__fail(ENOTSUP) : (hak_heap_t *)(void *)regions->make(&options);
     }
     if ((options.flags & HAK_HEAP_HARDENED) != 0 && !hak__is_hardened())
         return hak__fail(ENOTSUP);
-    hak_heap_t *own = hak__uheap_new(&options);
-    return own != NULL ? own : hak__fail(ENOMEM);
-}
-
-/* What malloc and heaps in regions do not have. */
-static bool is_plain(const hak_heap_t *own, const char *function)
-{
-    return own != NULL && hak__regions_of(own) == NULL && hak__uheap_expect(own, function);
+    return hak__uheap_new(&options);
 }
 
 /* Calls what is to be called before the heap's blocks end, without locks; what a cleanup adds, too. */
-static void clean_up(hak_heap_t *own, bool ends)
+static void clean_up(hak_heap_t *own)
 {
     struct hak_cleanup *next;
-    if (hak__uheap_magic(own) != HAK_OWN_ALIVE
-        || (ends && hak_load(&own->standards, HAK_RELAXED) != 0)) /* misuse: nothing will end */
-        return;
     while ((next = hak__cleanup_pop(own, NULL, NULL)) != NULL) {
         struct hak_cleanup cleanup = *next;
         hak_free(next); /* malloc has it if the heap has been merged */
         cleanup.function(cleanup.argument);
+    }
+}
+
+/* Ends the heaps below and calls all cleanups, those of a heap before its parent's. False: misuse, which has been reported. */
+static bool end_below(hak_heap_t *own, const char *function)
+{
+    hak_heap_t *leaf = hak__tree_default(own);
+    if (hak_unlikely(leaf != NULL))
+        return hak__uheap_misuse_default(leaf, function);
+    for (;;) {
+        clean_up(leaf = hak__tree_leaf(own));
+        if (hak__tree_leaf(leaf) != leaf) /* made by a cleanup */
+            continue;
+        if (leaf == own || !hak__uheap_destroy(leaf, function))
+            return leaf == own;
     }
 }
 
@@ -89,8 +104,10 @@ hak_export void hak_heap_destroy(hak_heap_t *own)
         regions->destroy(hak__region_handle(own), "hak_heap_destroy");
         return;
     }
-    clean_up(own, true);
-    hak__uheap_destroy(own, "hak_heap_destroy");
+    /* Misuse ends nothing, and hak__uheap_destroy reports it. */
+    bool ends = hak__uheap_magic(own) == HAK_OWN_ALIVE && hak_load(&own->standards, HAK_RELAXED) == 0;
+    if (!ends || end_below(own, "hak_heap_destroy"))
+        hak__uheap_destroy(own, "hak_heap_destroy");
 }
 
 hak_export void hak_heap_reset(hak_heap_t *own)
@@ -103,8 +120,8 @@ hak_export void hak_heap_reset(hak_heap_t *own)
         regions->reset(hak__region_handle(own), "hak_heap_reset");
         return;
     }
-    clean_up(own, false);
-    hak__uheap_reset(own, "hak_heap_reset");
+    if (hak__uheap_expect(own, "hak_heap_reset") && end_below(own, "hak_heap_reset"))
+        hak__uheap_reset(own, "hak_heap_reset");
 }
 
 hak_export int hak_heap_merge_into_default(hak_heap_t *own)
@@ -144,11 +161,11 @@ static void *heap_malloc_counted(const hak_heap_t *own, size_t n)
     return block;
 }
 
-/* A block of malloc's, whatever the thread's default heap is. `zero`: for the default alignment. */
+/* A block of malloc's, whatever the thread's default heap is. */
 static void *process_request(size_t align, size_t n, bool zero)
 {
     struct hak_heap *redirected = hak__request_apart();
-    void *block = zero ? hak_calloc(1, n) : align <= HAK_ALIGN ? hak_malloc(n) : hak_aligned_alloc(align, n);
+    void *block = zero ? hak_aligned_calloc(align, 1, n) : align <= HAK_ALIGN ? hak_malloc(n) : hak_aligned_alloc(align, n);
     hak__request_apart_end(redirected);
     return block;
 }
@@ -208,20 +225,30 @@ hak_export hak_fast_path void *hak_heap_malloc(hak_heap_t *own, size_t n)
     return hak_likely(block != NULL) ? block : heap_malloc_missed(own, n, share);
 }
 
-hak_export void *hak_heap_calloc(hak_heap_t *own, size_t count, size_t size)
+/* Does not clear memory known to be zero. */
+static void *heap_calloc(hak_heap_t *own, size_t align, size_t count, size_t size, const char *function)
 {
     size_t n;
-    bool zero;
+    bool zero = false;
     if (hak_unlikely(__builtin_mul_overflow(count, size, &n)))
         return hak__no_memory();
     if (own == NULL)
-        return process_request(HAK_ALIGN, n, true);
-    if (n <= HAK_TINY_MAX || hak__regions_of(own) != NULL) {
-        void *block = hak_heap_malloc(own, n);
-        return block == NULL ? NULL : memset(block, 0, n);
-    }
-    void *block = hak__uheap_request(own, HAK_ALIGN, n, &zero, "hak_heap_calloc");
+        return process_request(align, n, true);
+    bool plain = (align > HAK_ALIGN || n > HAK_TINY_MAX) && hak__regions_of(own) == NULL;
+    void *block = plain              ? hak__uheap_request(own, align, n, &zero, function)
+                : align <= HAK_ALIGN ? hak_heap_malloc(own, n)
+                                     : hak_heap_aligned_alloc(own, align, n);
     return zero || block == NULL ? block : memset(block, 0, n);
+}
+
+hak_export void *hak_heap_calloc(hak_heap_t *own, size_t count, size_t size)
+{
+    return heap_calloc(own, HAK_ALIGN, count, size, "hak_heap_calloc");
+}
+
+hak_export void *hak_heap_aligned_calloc(hak_heap_t *own, size_t align, size_t count, size_t size)
+{
+    return hak_is_power_of_two(align) ? heap_calloc(own, align, count, size, "hak_heap_aligned_calloc") : hak__fail(EINVAL);
 }
 
 hak_export void *hak_heap_aligned_alloc(hak_heap_t *own, size_t align, size_t n)
@@ -259,6 +286,14 @@ hak_export void *hak_heap_realloc(hak_heap_t *own, void *p, size_t n)
     return expect_block_of(own, p, "hak_heap_realloc") ? hak_realloc(p, n) : hak__fail(EINVAL); /* keeps it in its heap */
 }
 
+hak_export void *hak_heap_aligned_realloc(hak_heap_t *own, void *p, size_t align, size_t n)
+{
+    if (p == NULL || !hak_is_power_of_two(align))
+        return hak_heap_aligned_alloc(own, align, n);
+    bool of_it = hak__regions_of(own) != NULL ? hak_heap_of(p) == own : expect_block_of(own, p, "hak_heap_aligned_realloc");
+    return of_it ? hak_aligned_realloc(p, align, n) : hak__fail(EINVAL);
+}
+
 hak_export void hak_heap_free(hak_heap_t *own, void *p)
 {
     if (p == NULL)
@@ -279,6 +314,11 @@ hak_export hak_heap_t *hak_heap_of(const void *p)
     return own != NULL && (kind->live == NULL || kind->live(p)) ? own : NULL;
 }
 
+hak_export hak_heap_t *hak_heap_parent(hak_heap_t *own)
+{
+    return is_plain(own, "hak_heap_parent") ? hak__uheap_parent(own) : NULL;
+}
+
 /* --- settings and figures ---------------------------------------------------------------------------------------------------- */
 
 hak_export void hak_heap_set_limit(hak_heap_t *own, size_t limit)
@@ -291,6 +331,14 @@ hak_export void hak_heap_set_limit(hak_heap_t *own, size_t limit)
     } else if (hak__uheap_expect(own, "hak_heap_set_limit")) {
         hak_store(&own->account.limit, limit == 0 ? SIZE_MAX : limit, HAK_RELAXED);
     }
+}
+
+hak_export int hak_heap_limit_large(hak_heap_t *own, size_t used, size_t limit, size_t wanted, void *most)
+{
+    if (wanted > (uintptr_t)most)
+        return 0;
+    hak_heap_set_limit(own, hak_max(used, limit) + HAK_SLAB_SIZE);
+    return 1;
 }
 
 hak_export int hak_heap_set_name(hak_heap_t *own, const char *name)
@@ -328,6 +376,14 @@ hak_export int hak_heap_stats(hak_heap_t *own, struct hak_heap_figures *out, siz
     memset(out, 0, size);
     memcpy(out, &stats, hak_min(size, sizeof stats));
     return 0;
+}
+
+hak_export size_t hak_heap_collect(hak_heap_t *own)
+{
+    if (own == NULL || !is_plain(own, "hak_heap_collect"))
+        return own == NULL ? hak_collect() : 0;
+    hak__uheap_squeeze(hak__request_heap(), own);
+    return hak__upkeep_step(hak__os->now_ms(), HAK_UPKEEP_ALL);
 }
 
 hak_export int hak_heap_visit(hak_heap_t *own, hak_heap_visitor *visit, void *argument)

@@ -49,7 +49,9 @@ hak_inline uint32_t hak__heap_rank(struct hak_heap *heap, enum hak_heap_user use
         return HAK_RANK_HEAP;
     if (user == HAK_SWEEPER)
         return HAK_RANK_FOREIGN;
-    return hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_SHARE ? HAK_RANK_SHARE : HAK_RANK_HEAP;
+    uint32_t state = hak_load(&heap->state, HAK_RELAXED);
+    bool lost = state == HAK_HEAP_UNUSABLE && (heap->mode & HAK_MODE_SHARE) != 0;
+    return state == HAK_HEAP_SHARE || lost ? HAK_RANK_SHARE : HAK_RANK_HEAP;
 }
 
 /* Gives the heap up for good. Called in a child under repair, or by the holder of its lock, which then does not release it. */

@@ -158,9 +158,12 @@ struct hak_uheap;
 enum { HAK_SHARE_BUCKETS = 16 };
 
 struct hak_account {
-    _Atomic size_t used, peak;
+    _Atomic size_t used, peak; /* with those of the heaps below */
     _Atomic size_t limit; /* SIZE_MAX: none */
-    _Atomic uint64_t refused; /* times that the limit has denied the heap slabs */
+    _Atomic uint64_t refused; /* times that the limit, or one above, has denied the heap memory */
+    _Atomic(struct hak_account *) refused_by; /* the one whose limit did so last */
+    struct hak_account *above; /* its heap's parent's; NULL: it has none */
+    const char *name; /* its heap's */
 };
 
 /* A thread's shares by a hash of their user heaps. NULL instead of buckets: it has had none. */
@@ -188,33 +191,46 @@ hak_inline void hak__account_note(struct hak_account *account, size_t used)
         hak_store(&account->peak, used, HAK_RELAXED);
 }
 
-/* Counts `bytes` against the limit. False: the limit does not allow them, and nothing is counted. Relaxed: the figure guards
+/* Forked in the middle of this or the next, a child finds that the accounts above count too much, never too little. Relaxed: the figures guard
  * nothing. */
-hak_inline bool hak__account_take(struct hak_account *account, size_t bytes)
-{
-    size_t used = hak_load(&account->used, HAK_RELAXED);
-    do {
-        size_t limit = hak_load(&account->limit, HAK_RELAXED);
-        if (hak_unlikely(bytes > limit || used > limit - bytes)) {
-            hak_fetch_add(&account->refused, 1, HAK_RELAXED);
-            return false;
-        }
-    } while (!hak_cas_weak(&account->used, &used, used + bytes, HAK_RELAXED, HAK_RELAXED));
-    hak__account_note(account, used + bytes);
-    return true;
-}
-
-/* The same without asking: a block has become longer than was counted. */
-hak_inline void hak__account_add(struct hak_account *account, size_t bytes)
-{
-    hak__account_note(account, hak_fetch_add(&account->used, bytes, HAK_RELAXED) + bytes);
-}
-
 hak_inline void hak__account_give(struct hak_account *account, size_t bytes)
 {
-    size_t before = hak_fetch_sub(&account->used, bytes, HAK_RELAXED);
-    hak_assert(before >= bytes, "no more goes back than was counted");
-    (void)before;
+    for (; account != NULL; account = account->above) {
+        size_t before = hak_fetch_sub(&account->used, bytes, HAK_RELAXED);
+        hak_assert(before >= bytes, "no more goes back than was counted");
+        (void)before;
+    }
+}
+
+/* Counts `bytes`, in the accounts above first, as deep as HAK_OWN_DEPTH; or returns the one whose limit does not allow it, unless no limit is
+ * `asked`, because a block has become longer than was counted. */
+static inline struct hak_account *hak__account_try(struct hak_account *account, size_t bytes, bool asked)
+{
+    size_t limit = asked ? hak_load(&account->limit, HAK_RELAXED) : SIZE_MAX, used = hak_load(&account->used, HAK_RELAXED);
+    bool room = bytes <= limit && used <= limit - bytes;
+    struct hak_account *full = !room ? account : account->above == NULL ? NULL : hak__account_try(account->above, bytes, asked);
+    if (hak_unlikely(full != NULL))
+        return full;
+    while (!hak_cas_weak(&account->used, &used, used + bytes, HAK_RELAXED, HAK_RELAXED))
+        if (used > limit - bytes) {
+            hak__account_give(account->above, bytes);
+            return account;
+        }
+    hak__account_note(account, used + bytes);
+    return NULL;
+}
+
+/* The same with the limits, and counts a refusal. */
+hak_inline bool hak__account_take(struct hak_account *account, size_t bytes)
+{
+    struct hak_account *full = hak__account_try(account, bytes, true);
+    if (hak_likely(full == NULL))
+        return true;
+    hak_store(&account->refused_by, full, HAK_RELAXED);
+    hak_fetch_add(&account->refused, 1, HAK_RELAXED);
+    if (full != account)
+        hak_fetch_add(&full->refused, 1, HAK_RELAXED);
+    return false;
 }
 
 /* Adds a span or huge block, by its slab, to a list that begins at *first, or removes it. The caller holds the list's lock. */

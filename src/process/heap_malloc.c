@@ -75,23 +75,22 @@ static hak_cold void *take_borrowed(struct hak_uheap *own, uint32_t class, size_
     return block;
 }
 
-/* Returns whether to retry. If the account still counts `refused` refusals, the system refused: frees memory once. Otherwise the
- * limit did: returns the heap's cached memory, then asks the program. */
+/* Returns whether to retry. If the account still counts `refused` refusals, the system refused: frees memory once. Otherwise its limit
+ * did, or that of a heap above: returns the cached memory of that heap and those below, then asks the program. */
 static hak_cold bool own_relieve(struct hak_uheap *own, struct hak_heap *mine, uint64_t refused, size_t want, unsigned tries)
 {
     if (hak_load(&own->account.refused, HAK_RELAXED) == refused) {
         hak__request_relieve(want);
         return tries == 0;
     }
+    struct hak_uheap *full = hak__uheap_of_account(hak_load(&own->account.refused_by, HAK_RELAXED));
     if (tries == 0) {
-        if (mine != NULL)
-            hak__uheap_leave_one(mine, own);
-        hak__uheap_squeeze(own);
+        hak__uheap_squeeze(mine, full);
         return true;
     }
     return tries <= PRESSURE_CALLS
-        && hak__uheap_ask(own->pressure, own, hak_load(&own->account.used, HAK_RELAXED), hak_load(&own->account.limit, HAK_RELAXED),
-                          want, own->argument);
+        && hak__uheap_ask(full->pressure, full, hak_load(&full->account.used, HAK_RELAXED),
+                          hak_load(&full->account.limit, HAK_RELAXED), want, full->argument);
 }
 
 void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, const char *function)

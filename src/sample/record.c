@@ -28,8 +28,7 @@ void hak__samples_open(struct hak_samples *samples, struct hak_account *account)
 /* Charges the pages if the limit allows, without counting a refusal: the heap's spans can still serve the request. */
 static bool samples_charge(struct hak_samples *samples, size_t bytes)
 {
-    size_t limit = hak_load(&samples->account->limit, HAK_RELAXED), used = hak_load(&samples->account->used, HAK_RELAXED);
-    return bytes == 0 || (bytes <= limit && used <= limit - bytes && hak__account_take(samples->account, bytes));
+    return bytes == 0 || hak__account_try(samples->account, bytes, true) == NULL;
 }
 
 static void samples_link(struct hak_samples *samples, struct hak_record *record)
@@ -334,10 +333,27 @@ const struct hak_labels *hak__labels_with(const struct hak_labels *labels, const
     return replace(labels, known, value == NULL ? NULL : value_of(known, value));
 }
 
+/* The names of a heap and those above it, as "server/request", to the end of the room; what is too long loses its beginning. */
+static const char *path_of(const struct hak_account *account, char *end, size_t room)
+{
+    *end = 0;
+    for (const struct hak_account *at = account; at != NULL; at = at->above) {
+        const char *name = at->name == NULL || at->name[0] == 0 ? "(unnamed)" : at->name;
+        size_t length = strlen(name), slash = at != account;
+        if (length + slash > room)
+            break;
+        end[-1] = slash ? '/' : 0;
+        room -= length + slash;
+        end = memcpy(end - slash - length, name, length);
+    }
+    return end;
+}
+
 const struct hak_labels *hak__labels_here(const struct hak_samples *samples)
 {
+    char path[HAK_LABEL_VALUE_BYTES + 1];
     const struct hak_labels *labels = hak__thread_notes.labels;
     if (samples == NULL)
         return labels;
-    return hak__labels_with(labels, "heap", samples->name == NULL || samples->name[0] == 0 ? "(unnamed)" : samples->name);
+    return hak__labels_with(labels, "heap", path_of(samples->account, &path[HAK_LABEL_VALUE_BYTES], HAK_LABEL_VALUE_BYTES));
 }

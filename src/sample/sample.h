@@ -63,7 +63,6 @@ struct hak_samples {
     struct hak_lock lock;
     bool closed; /* the heap has ended */
     struct hak_account *account;
-    const char *name; /* the heap's */
     struct hak_record *first;
     _Atomic uint64_t count, bytes;
 };

@@ -234,6 +234,8 @@ void hak__process_figures(struct hak_heap_figures *out)
     };
     process_threads(out);
     for (struct hak_uheap *one = hak__uheap_next(NULL); one != NULL; one = hak__uheap_next(one)) {
+        if (hak__uheap_parent(one) != NULL)
+            continue;
         hak__uheap_figures(one, &own, true);
         process_without(out, &own);
     }

@@ -25,26 +25,38 @@ static void add_share(struct hak_heap_figures *out, struct hak_heap *share)
 
 /* Holds the heap's lock, so that no share comes or goes; threads that use their shares meanwhile make the figures those of
  * different moments. */
-void hak__uheap_figures(struct hak_uheap *own, struct hak_heap_figures *out, bool wait)
+static void add_contents(struct hak_heap_figures *out, struct hak_uheap *own, bool wait)
+{
+    bool held = !wait ? hak__lock_try(&own->lock) : (hak__lock_acquire(&own->lock), true);
+    for (struct hak_heap *share = held ? own->shares : NULL; share != NULL; share = share->share.next)
+        add_share(out, share);
+    if (held)
+        hak__lock_release(&own->lock);
+    uint64_t blocks = hak_load(&own->huge_count, HAK_RELAXED), bytes = hak_load(&own->huge_bytes, HAK_RELAXED);
+    out->huge_blocks += blocks;
+    out->huge_bytes += bytes;
+    out->live_blocks += blocks + hak_load(&own->samples.count, HAK_RELAXED);
+    out->live_bytes += bytes + hak_load(&own->samples.bytes, HAK_RELAXED);
+}
+
+void hak__uheap_figures(struct hak_uheap *own, struct hak_heap_figures *out, bool whole)
 {
     *out = (struct hak_heap_figures){
         .name = own->name,
         .serial = own->serial,
         .limit = hak_load(&own->account.limit, HAK_RELAXED),
     };
-    bool held = !wait ? hak__lock_try(&own->lock) : (hak__lock_acquire(&own->lock), true);
-    for (struct hak_heap *share = held ? own->shares : NULL; share != NULL; share = share->share.next)
-        add_share(out, share);
-    if (held)
-        hak__lock_release(&own->lock);
+    add_contents(out, own, whole);
+    if (whole && hak_peek(&own->first_child) != NULL) {
+        hak__lock_acquire(&hak__owns_lock);
+        for (struct hak_uheap *at = own; (at = hak__tree_next(own, at)) != NULL;)
+            add_contents(out, at, true);
+        hak__lock_release(&hak__owns_lock);
+    }
     out->limit = out->limit == SIZE_MAX ? 0 : out->limit;
     out->used_bytes = hak_load(&own->account.used, HAK_RELAXED);
     out->peak_bytes = hak_load(&own->account.peak, HAK_RELAXED);
     out->refused = hak_load(&own->account.refused, HAK_RELAXED);
-    out->huge_blocks = hak_load(&own->huge_count, HAK_RELAXED);
-    out->huge_bytes = hak_load(&own->huge_bytes, HAK_RELAXED);
-    out->live_blocks += out->huge_blocks + hak_load(&own->samples.count, HAK_RELAXED);
-    out->live_bytes += out->huge_bytes + hak_load(&own->samples.bytes, HAK_RELAXED);
 }
 
 bool hak__bump_is(uint32_t word)

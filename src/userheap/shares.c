@@ -17,10 +17,7 @@
 #include "userheap/userheap.h"
 
 /* Shares without heap and thread wait for the next one. The first takes over the counters of those that are given back. */
-enum { SPARE_MOST = 16, TENDED = 4 };
-
-/* A heap with a limit has a share for each SHARE_LIMIT bytes of it, but one at least. */
-enum { SHARE_LIMIT = 1 << 20 };
+enum { SPARE_MOST = 16, TENDED = 4, SHARE_LIMIT = 1 << 20 }; /* a heap with a limit has a share per SHARE_LIMIT, and at least one */
 static struct hak_lock spare_lock = HAK_LOCK_INIT(HAK_RANK_SPARE);
 static struct hak_heap *spare_shares;
 static uint32_t spare_count;
@@ -248,9 +245,11 @@ static bool share_join(struct hak_uheap *own, struct hak_heap *share)
  * spans that there are, under the share's lock. */
 static bool share_is_one_too_many(const struct hak_uheap *own)
 {
-    size_t left = hak_load(&own->account.limit, HAK_RELAXED) / SHARE_LIMIT;
+    size_t limit = SIZE_MAX;
+    for (const struct hak_account *account = &own->account; account != NULL; account = account->above)
+        limit = hak_min(limit, hak_load(&account->limit, HAK_RELAXED));
     const struct hak_heap *share = own->shares;
-    for (; share != NULL && left > 1; left--)
+    for (size_t left = limit / SHARE_LIMIT; share != NULL && left > 1; left--)
         share = share->share.next;
     return share != NULL;
 }
@@ -399,13 +398,6 @@ struct hak_heap *hak__uheap_borrow(struct hak_uheap *own, const char *function)
     return share;
 }
 
-void hak__uheap_leave_one(struct hak_heap *mine, struct hak_uheap *own)
-{
-    struct hak_heap *share = hak__share_find(mine, own);
-    if (share != NULL && table_remove(mine, share, own))
-        share_detach(share);
-}
-
 void hak__uheap_leave(struct hak_heap *mine)
 {
     struct hak_share_table *table = &mine->shares;
@@ -415,8 +407,11 @@ void hak__uheap_leave(struct hak_heap *mine)
             share_detach(share);
 }
 
-void hak__uheap_squeeze(struct hak_uheap *own)
+static void squeeze_one(struct hak_heap *mine, struct hak_uheap *own)
 {
+    struct hak_heap *held = mine == NULL ? NULL : hak__share_find(mine, own);
+    if (held != NULL && table_remove(mine, held, own))
+        share_detach(held);
     hak__lock_acquire(&own->lock);
     for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next) {
         if (!hak__heap_lock(share))
@@ -427,6 +422,14 @@ void hak__uheap_squeeze(struct hak_uheap *own)
         hak__heap_unlock(share);
     }
     hak__lock_release(&own->lock);
+}
+
+void hak__uheap_squeeze(struct hak_heap *mine, struct hak_uheap *root)
+{
+    hak__lock_acquire(&hak__owns_lock);
+    for (struct hak_uheap *own = root; own != NULL; own = hak__tree_next(root, own))
+        squeeze_one(mine, own);
+    hak__lock_release(&hak__owns_lock);
 }
 
 /* --- ends ---------------------------------------------------------------------------------------------------------------- */

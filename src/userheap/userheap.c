@@ -14,10 +14,81 @@
 _Atomic bool hak__uheap_any;
 _Atomic(const struct hak_regions *) hak__regions;
 
-static struct hak_lock owns_lock = HAK_LOCK_INIT(HAK_RANK_OWNS);
+struct hak_lock hak__owns_lock = HAK_LOCK_INIT(HAK_RANK_OWNS);
 _Atomic(struct hak_uheap *) hak__owns_first;
 static struct hak_uheap *owns_gone; /* ended heaps, the latest first */
 static _Atomic uint64_t owns_made;
+
+/* --- trees ------------------------------------------------------------------------------------------------------------
+ *
+ * Of the links, which the list's lock covers, `first_child` and `next_child` are valid at every step of a change, for a child process that
+ * is forked in the middle of it; `before_child` is a hint. */
+
+static void tree_join(struct hak_uheap *own, struct hak_uheap *parent)
+{
+    own->before_child = own->first_child = NULL;
+    own->account.above = parent == NULL ? NULL : &parent->account;
+    own->depth = parent == NULL ? 1 : parent->depth + 1;
+    if (parent == NULL)
+        return;
+    own->next_child = parent->first_child;
+    hak_owner_store(&parent->first_child, own);
+    if (own->next_child != NULL)
+        own->next_child->before_child = own;
+}
+
+/* What its account still counts, of shares that a forked child could not end, is no heap's from then on. */
+static void tree_leave(struct hak_uheap *own)
+{
+    struct hak_uheap *parent = hak__uheap_parent(own), *before = own->before_child, *next = own->next_child;
+    if (parent == NULL)
+        return;
+    struct hak_uheap **link = before == NULL ? &parent->first_child : &before->next_child;
+    if (*link != own)
+        for (link = &parent->first_child; *link != own; link = &(*link)->next_child)
+            hak_assert(*link != NULL, "a heap is among its parent's children");
+    if (next != NULL)
+        next->before_child = before;
+    hak_owner_store(link, next);
+    hak__account_give(&parent->account, hak_load(&own->account.used, HAK_RELAXED));
+    own->account.above = NULL;
+}
+
+struct hak_uheap *hak__tree_next(const struct hak_uheap *root, struct hak_uheap *at)
+{
+    if (at->first_child != NULL)
+        return at->first_child;
+    while (at != root && at->next_child == NULL)
+        at = hak__uheap_parent(at);
+    return at == root ? NULL : at->next_child;
+}
+
+struct hak_uheap *hak__tree_default(struct hak_uheap *root)
+{
+    struct hak_uheap *own = root;
+    if (hak_peek(&root->first_child) == NULL)
+        return NULL;
+    hak__lock_acquire(&hak__owns_lock);
+    while ((own = hak__tree_next(root, own)) != NULL && hak_load(&own->standards, HAK_RELAXED) == 0)
+        ;
+    hak__lock_release(&hak__owns_lock);
+    return own;
+}
+
+/* In a forked child a heap that another thread was ending is no longer alive, and only in the way. */
+struct hak_uheap *hak__tree_leaf(struct hak_uheap *own)
+{
+    if (hak_peek(&own->first_child) == NULL)
+        return own;
+    hak__lock_acquire(&hak__owns_lock);
+    for (struct hak_uheap *child; (child = own->first_child) != NULL;)
+        if (hak__uheap_is_alive(child) || child->first_child != NULL)
+            own = child;
+        else
+            tree_leave(child);
+    hak__lock_release(&hak__owns_lock);
+    return own;
+}
 
 /* --- beginning -------------------------------------------------------------------------------------------------------- */
 
@@ -64,24 +135,30 @@ static void set_options(struct hak_uheap *own, const struct hak_heap_options *op
     hak_store(&own->account.refused, 0, HAK_RELAXED);
     hak_store(&own->huge_bytes, 0, HAK_RELAXED);
     hak_store(&own->huge_count, 0, HAK_RELAXED);
+    hak_store(&own->account.refused_by, &own->account, HAK_RELAXED);
+    own->account.name = own->name;
     hak__samples_open(&own->samples, &own->account);
-    own->samples.name = own->name;
 }
 
 uint64_t hak__uheap_serial(void) { return hak_fetch_add(&owns_made, 1, HAK_RELAXED) + 1; }
 
 struct hak_uheap *hak__uheap_new(const struct hak_heap_options *options)
 {
-    hak__lock_acquire(&owns_lock);
-    struct hak_uheap *own = owns_take();
+    hak__lock_acquire(&hak__owns_lock);
+    struct hak_uheap *parent = options->parent;
+    bool valid = parent == NULL || (hak__uheap_is_alive(parent) && parent->depth < HAK_OWN_DEPTH);
+    struct hak_uheap *own = valid ? owns_take() : NULL;
     if (own != NULL) {
         hak_store(&hak__uheap_any, true, HAK_RELAXED);
         own->serial = hak__uheap_serial();
         set_options(own, options);
+        tree_join(own, parent);
         /* release: pairs with hak__uheap_is_alive. */
         hak_store(&own->magic, HAK_OWN_ALIVE, HAK_RELEASE);
     }
-    hak__lock_release(&owns_lock);
+    hak__lock_release(&hak__owns_lock);
+    if (own == NULL)
+        errno = valid ? ENOMEM : EINVAL;
     return own;
 }
 
@@ -223,8 +300,8 @@ static void huge_claim(struct hak_uheap *own, void *p, bool give)
     size_t slab = hak__slab_of(p);
     hak__lock_acquire(&own->lock);
     if (hak__spans[slab].account == own && p == hak__slab_start(slab)) {
+        huge_unlink(own, slab); /* first: a child forked in between must not give the bytes again */
         hak__account_give(&own->account, give ? huge_bytes(p) : 0);
-        huge_unlink(own, slab);
     }
     hak__lock_release(&own->lock);
 }
@@ -251,7 +328,7 @@ void *hak__uheap_huge_resize(struct hak_uheap *own, void *p, size_t n)
     if (after < taken)
         hak__account_give(&own->account, taken - after);
     else /* room to grow stays the block's, even beyond the limit */
-        hak__account_add(&own->account, after - taken);
+        hak__account_try(&own->account, after - taken, false);
     return q;
 }
 
@@ -260,8 +337,8 @@ void hak__uheap_huge_end_all(struct hak_uheap *own, bool keep)
     while (own->first_huge != 0) {
         size_t slab = own->first_huge - 1;
         void *block = hak__slab_start(slab);
-        hak__account_give(&own->account, huge_bytes(block));
         huge_unlink(own, slab);
+        hak__account_give(&own->account, huge_bytes(block));
         if (!keep)
             hak__huge_free(block, "hak_heap_destroy");
     }
@@ -288,28 +365,35 @@ static void end_shares(struct hak_uheap *own, enum hak_share_end end)
     }
 }
 
-void hak__uheap_destroy(struct hak_uheap *own, const char *function)
+bool hak__uheap_misuse_default(const struct hak_uheap *own, const char *function)
+{
+    hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_INVALID, .function = function, .p = own },
+                "%s(): heap %p is still the default of a thread", function, (const void *)own);
+    return false;
+}
+
+bool hak__uheap_destroy(struct hak_uheap *own, const char *function)
 {
     if (!own_lock(own, function))
-        return;
+        return false;
     /* No thread attaches from here on. seq_cst: see standard_count. */
     hak_store(&own->magic, HAK_OWN_GONE, HAK_SEQ_CST);
     if (hak_load(&own->standards, HAK_SEQ_CST) != 0) {
         hak_store(&own->magic, HAK_OWN_ALIVE, HAK_RELEASE);
-        hak__misuse(&(struct hak_mistake){ .kind = HAK_MISUSE_INVALID, .function = function, .p = own },
-                    "%s(): heap %p is still the default of a thread", function, (void *)own);
         hak__lock_release(&own->lock);
-        return;
+        return hak__uheap_misuse_default(own, function);
     }
     hak__samples_end(&own->samples, true, function);
     end_shares(own, HAK_SHARE_DESTROYED);
     hak__uheap_huge_end_all(own, false);
     own->shares = NULL;
     hak__lock_release(&own->lock);
-    hak__lock_acquire(&owns_lock);
+    hak__lock_acquire(&hak__owns_lock);
+    tree_leave(own);
     own->next_gone = owns_gone;
     owns_gone = own;
-    hak__lock_release(&owns_lock);
+    hak__lock_release(&hak__owns_lock);
+    return true;
 }
 
 void hak__uheap_reset(struct hak_uheap *own, const char *function)
@@ -362,7 +446,7 @@ struct hak_uheap *hak__uheap_of(const void *p)
 /* The sections under these locks leave the data valid at every step; shares that were locked are lost (heap/heap.c). */
 void hak__uheap_fork_child(void)
 {
-    hak__lock_fork_child(&owns_lock);
+    hak__lock_fork_child(&hak__owns_lock);
     hak__shares_fork_child();
     for (struct hak_uheap *own = hak_load(&hak__owns_first, HAK_ACQUIRE); own != NULL; own = hak_load(&own->next, HAK_ACQUIRE))
         hak__lock_fork_child(&own->lock), hak__samples_fork_child(&own->samples);

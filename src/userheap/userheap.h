@@ -11,7 +11,7 @@
  * No block of a share is ever in another heap's bin, outbox or span: a free puts it into the bin of the thread's own share, or
  * under the share's lock into its span. So a heap that ends knows all its memory: its spans and huge blocks, each in a list.
  *
- * Samples lie elsewhere and have their own list (sample/sample.h).
+ * Samples lie elsewhere and have their own list (sample/sample.h). A heap's parent counts its memory too, and ends it.
  *
  * Locks: the list's (HAK_RANK_OWNS), the heap's (HAK_RANK_OWN), then a share's like any heap's. After waiting for a share's lock a
  * thread checks again which heap has the block, or the share. A handle's memory is never reused for anything else.
@@ -26,7 +26,7 @@
 #include "profile/profile.h"
 #include "sample/sample.h"
 
-enum { HAK_OWN_ATTACHED = 4096, HAK_OWN_NAME = 48 };
+enum { HAK_OWN_ATTACHED = 4096, HAK_OWN_NAME = 48, HAK_OWN_DEPTH = 64 };
 
 /* The values of a handle's first word. */
 #define HAK_OWN_ALIVE 0x6b61686e776f0001ull
@@ -43,16 +43,22 @@ struct hak_uheap {
     struct hak_heap *shares;
     _Atomic(struct hak_uheap *) next; /* in the list of all heaps ever made */
     struct hak_uheap *next_gone;
+    struct hak_uheap *first_child, *next_child, *before_child; /* its youngest child; the next older and younger one of its parent */
     hak_heap_pressure *pressure;
     void *argument;
     uint32_t purge; /* enum hak_heap_purge */
-    uint32_t flags;
+    uint32_t flags, depth; /* heaps from it up to the root */
     _Atomic uint64_t huge_bytes, huge_count;
     struct hak_cleanup *cleanups; /* the latest first; under `lock` */
     _Atomic(void *) data;
     uint64_t serial;
     char name[HAK_OWN_NAME];
 };
+
+hak_inline struct hak_uheap *hak__uheap_of_account(struct hak_account *account)
+{
+    return account == NULL ? NULL : (struct hak_uheap *)(void *)((char *)account - offsetof(struct hak_uheap, account));
+}
 
 /* A block of its heap. */
 struct hak_cleanup {
@@ -63,8 +69,9 @@ struct hak_cleanup {
 
 /* --- heaps (userheap.c) --------------------------------------------------------------------------------------------------- */
 
-/* A heap without blocks or shares; NULL: the system refuses. The library has started. */
+/* A heap without blocks or shares; NULL, with errno: the system refuses, or its parent cannot have it. The library has started. */
 struct hak_uheap *hak__uheap_new(const struct hak_heap_options *options);
+hak_inline struct hak_uheap *hak__uheap_parent(const struct hak_uheap *own) { return hak__uheap_of_account(own->account.above); }
 
 /* The first word behind a handle, which may be any address; 0: nothing can be read there. */
 uint64_t hak__uheap_magic(const struct hak_uheap *own);
@@ -80,8 +87,9 @@ void hak__uheap_rename(struct hak_uheap *own, const char *name);
 void hak__cleanup_push(struct hak_uheap *own, struct hak_cleanup *cleanup);
 struct hak_cleanup *hak__cleanup_pop(struct hak_uheap *own, void (*function)(void *), const void *argument);
 
-/* Ends the heap and all its blocks. */
-void hak__uheap_destroy(struct hak_uheap *own, const char *function);
+/* Ends the heap, which has no children, and all its blocks. False: misuse, which has been reported; nothing has ended. */
+bool hak__uheap_destroy(struct hak_uheap *own, const char *function);
+hak_cold bool hak__uheap_misuse_default(const struct hak_uheap *own, const char *function);
 
 /* Ends all its blocks and keeps its memory. */
 void hak__uheap_reset(struct hak_uheap *own, const char *function);
@@ -96,6 +104,7 @@ struct hak_uheap *hak__uheap_of(const void *p);
 struct hak_uheap *hak__uheap_next(struct hak_uheap *own);
 extern _Atomic bool hak__uheap_any; /* there has been one */
 extern _Atomic(struct hak_uheap *) hak__owns_first; /* the list of all heaps ever made, linked by `next` */
+extern struct hak_lock hak__owns_lock;
 
 /* Calls the program's callback to make room, and returns its answer; false: it has none, or the thread is already inside one. */
 hak_for_region hak_cold bool hak__uheap_ask(hak_heap_pressure *callback, struct hak_uheap *heap, size_t used, size_t limit,
@@ -106,6 +115,16 @@ hak_for_region uint64_t hak__uheap_serial(void);
 
 void hak__uheap_fork_child(void);
 void hak__standards_fork_child(struct hak_heap *mine);
+
+/* --- trees (userheap.c) --------------------------------------------------------------------------------------------------- */
+
+/* The heap after `at` in a walk over a tree, parents first, or NULL. Under the list's lock. */
+struct hak_uheap *hak__tree_next(const struct hak_uheap *root, struct hak_uheap *at);
+
+/* The heap that ends next if this one is to end: one below it without children, or itself; one below that is a thread's default and so
+ * cannot end, or NULL. */
+struct hak_uheap *hak__tree_leaf(struct hak_uheap *own);
+struct hak_uheap *hak__tree_default(struct hak_uheap *root);
 
 /* --- shares (shares.c) ----------------------------------------------------------------------------------------------- */
 
@@ -139,12 +158,12 @@ struct hak_heap *hak__uheap_attach(struct hak_heap *mine, struct hak_uheap *own,
 /* For a thread that has no share: the first one, whoever has it, with own's lock held. NULL: there is none, and own is not locked. */
 struct hak_heap *hak__uheap_borrow(struct hak_uheap *own, const char *function);
 
-/* The thread with this heap ends, or will use no shares for a while; or not its share of this heap. */
+/* The thread with this heap ends, or will use no shares for a while. */
 void hak__uheap_leave(struct hak_heap *mine);
-hak_cold void hak__uheap_leave_one(struct hak_heap *mine, struct hak_uheap *own);
 
-/* Returns all memory of idle shares except the program's blocks, and the empty spans of the others. For a heap at its limit. */
-hak_cold void hak__uheap_squeeze(struct hak_uheap *own);
+/* Returns all memory of idle shares, and of those of this thread (NULL: it has no heap), except the program's blocks, and the empty spans of
+ * the other shares: of the heap and all below. */
+hak_cold void hak__uheap_squeeze(struct hak_heap *mine, struct hak_uheap *root);
 
 /* Retires a share whose heap has ended and that no thread holds. The second: one that the calling thread has. */
 void hak__share_retire(struct hak_heap *share);
@@ -194,8 +213,8 @@ void hak__uheap_carry(const struct hak_heap *lost);
 
 /* --- figures (figures.c) ----------------------------------------------------------------------------------------------- */
 
-/* `wait`: for the heap's lock; otherwise, if it is held, the figures leave the shares out. */
-void hak__uheap_figures(struct hak_uheap *own, struct hak_heap_figures *out, bool wait);
+/* `whole`: waits for locks, and adds the heaps below; otherwise, if its lock is held, the figures leave the shares out. */
+void hak__uheap_figures(struct hak_uheap *own, struct hak_heap_figures *out, bool whole);
 int hak__uheap_visit(struct hak_uheap *own, hak_heap_visitor *visit, void *argument);
 
 /* --- heaps in memory that the program provides --------------------------------------------------------------------------- */

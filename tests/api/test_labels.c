@@ -9,7 +9,7 @@
 /* The live bytes of the sites with this label, of a dump in JSON; NULL: of those without labels. */
 static unsigned long long live_of(const char *key, const char *value)
 {
-    char path[] = "labels-XXXXXX.json", wanted[128], *line = NULL;
+    char path[] = "labels-XXXXXX.json", wanted[320], *line = NULL;
     unsigned long long sum = 0, allocated, freed;
     size_t room = 0;
     int fd = mkstemps(path, 5);
@@ -191,6 +191,41 @@ static void user_heaps_have_names(void **state)
     hak_profile_stop();
 }
 
+/* "root/child"; what does not fit loses its beginning. */
+static void user_heaps_have_paths(void **state)
+{
+    (void)state;
+    expect_eq(hak_profile_start(1), 0);
+    struct hak_heap_options options = { .size = sizeof options, .name = "server" };
+    hak_heap_t *server = hak_heap_new(&options);
+    options.name = NULL;
+    options.parent = server;
+    hak_heap_t *connection = hak_heap_new(&options);
+    options.name = "request";
+    options.parent = connection;
+    hak_heap_t *request = hak_heap_new(&options);
+    expect(hak_heap_malloc(request, 300) != NULL && hak_heap_malloc(server, 70) != NULL);
+    expect_eq(live_of("heap", "server/(unnamed)/request"), 300);
+    expect_eq(live_of("heap", "server"), 70);
+    expect_eq(hak_heap_set_name(connection, "c/1"), 0);
+    expect(hak_heap_malloc(request, 400) != NULL);
+    expect_eq(live_of("heap", "server/c/1/request"), 400);
+    options.name = "a name of 47 bytes, which is the longest that is";
+    hak_heap_t *deep = request;
+    for (int i = 0; i < 10; i++) {
+        options.parent = deep;
+        deep = hak_heap_new(&options);
+    }
+    expect(hak_heap_malloc(deep, 500) != NULL);
+    char path[256] = "";
+    for (int i = 0; i < 5; i++)
+        snprintf(path + strlen(path), sizeof path - strlen(path), "%s%.47s", i == 0 ? "" : "/", options.name);
+    expect_eq(live_of("heap", path), 500);
+    hak_heap_destroy(server);
+    expect_eq(live_of("heap", "server"), 0);
+    hak_profile_stop();
+}
+
 static void the_text_has_them_too(void **state)
 {
     char text[1 << 16];
@@ -222,6 +257,7 @@ int main(void)
         cmocka_unit_test(labels_are_the_threads),
         cmocka_unit_test(a_child_keeps_them),
         cmocka_unit_test(user_heaps_have_names),
+        cmocka_unit_test(user_heaps_have_paths),
         cmocka_unit_test(the_text_has_them_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

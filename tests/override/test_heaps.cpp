@@ -152,4 +152,38 @@ static int ends()
     return 0;
 }
 
-int main() { return containers() + resources() + monotonic() + scopes() + objects() + limits() + ends(); }
+/* A server's heap, with one for each connection and request, which move. */
+static int children()
+{
+    int ended = 0;
+    hak::heap server("server", 4 << 20);
+    {
+        std::vector<hak::heap> connections;
+        for (int i = 0; i < 10; i++)
+            connections.push_back(server.child("connection"));
+        hak::heap request = connections[3].child("request", 1 << 20);
+        EXPECT(request.at_end([&ended] { ended++; }));
+        std::vector<int, hak::allocator<int>> numbers{ hak::allocator<int>(request) };
+        numbers.resize(10000);
+        EXPECT(hak_heap_parent(request.get()) == connections[3].get() && hak_heap_of(numbers.data()) == request.get());
+        EXPECT(server.stats().live_blocks == 2 + 1 && connections[3].stats().live_blocks == 3 && connections[4].stats().live_blocks == 0);
+        EXPECT(request.allocate(2 << 20) == nullptr && connections[0].allocate(5 << 20) == nullptr);
+
+        auto *block = static_cast<unsigned char *>(request.allocate_zeroed(1000, 256));
+        EXPECT(block != nullptr && reinterpret_cast<std::uintptr_t>(block) % 256 == 0 && block[999] == 0);
+        block[999] = 7;
+        block = static_cast<unsigned char *>(request.reallocate(block, 50000, 256));
+        EXPECT(block != nullptr && reinterpret_cast<std::uintptr_t>(block) % 256 == 0 && block[999] == 7);
+        hak_free(block);
+        char *text = request.copy("text");
+        EXPECT(text != nullptr && std::strcmp(text, "text") == 0 && hak_heap_of(text) == request.get());
+        connections[5].allocate(100000);
+        connections[5].reset();
+        connections[5].collect();
+        EXPECT(connections[5].stats().used_bytes <= 1 << 17);
+    }
+    EXPECT(ended == 1 && server.stats().used_bytes == 0);
+    return 0;
+}
+
+int main() { return containers() + resources() + monotonic() + scopes() + objects() + limits() + ends() + children(); }

@@ -398,7 +398,7 @@ static void allocate_beside(void)
     hak_free(p);
 }
 
-static void squeeze(void) { hak__uheap_squeeze(own); }
+static void squeeze(void) { hak__uheap_squeeze(NULL, own); }
 
 static void allocate_and_leave(void)
 {

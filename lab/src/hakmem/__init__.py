@@ -19,7 +19,21 @@ from typing import Any
 
 from hakmem import layout
 
-__all__ = ["Allocated", "NotActive", "active", "collect", "labels", "open_metrics", "path", "stats", "track", "version"]
+__all__ = [
+    "Allocated",
+    "Heap",
+    "NotActive",
+    "active",
+    "collect",
+    "heap",
+    "labels",
+    "open_metrics",
+    "path",
+    "stats",
+    "track",
+    "version",
+]
+NEVER_REFUSED = 1024  # bytes; without small blocks the interpreter cannot raise a MemoryError, and may hang
 BUNDLED = Path(__file__).resolve().parent / "libhakmem.so"
 
 
@@ -42,6 +56,12 @@ def _library() -> ctypes.CDLL:
         for each in (process.hak_label_set, process.hak_label_switch, process.hak_label_get):
             each.restype = ctypes.c_void_p
         process.hak_label_switch.argtypes = [ctypes.c_void_p]
+        process.hak_heap_new.argtypes = [ctypes.c_void_p]
+        process.hak_heap_stats.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+        process.hak_heap_merge_into_default.argtypes = process.hak_heap_destroy.argtypes = [ctypes.c_void_p]
+        process.hak_heap_set_default.argtypes = [ctypes.c_void_p]
+        for each in (process.hak_heap_new, process.hak_heap_set_default, process.hak_heap_get_default):
+            each.restype = ctypes.c_void_p
     except AttributeError:
         raise NotActive from None
     return process
@@ -187,3 +207,61 @@ def labels(**values: str | None) -> Iterator[None]:
         yield
     finally:
         library.hak_label_switch(former)
+
+
+class Heap:
+    """What `heap` measures."""
+
+    def __init__(self, handle: int, name: str) -> None:
+        self.handle: int | None = handle  # until the block of code ends
+        self.name = name
+        self._figures = layout.HeapFigures()
+
+    def stats(self) -> dict[str, Any]:
+        """The figures, by the names of `struct hak_heap_figures` in hakmem.h; of an ended heap, those at its end."""
+        if self.handle is not None:
+            _library().hak_heap_stats(self.handle, ctypes.byref(self._figures), ctypes.sizeof(self._figures))
+        return _values(self._figures) | {"name": self.name}
+
+    def _end(self, library: ctypes.CDLL) -> None:
+        self.stats()
+        self._figures.name = None  # it ends with the heap
+        if library.hak_heap_merge_into_default(self.handle) == 0:  # no other thread has it as its default
+            library.hak_heap_destroy(self.handle)
+        self.handle = None
+
+
+@contextlib.contextmanager
+def heap(name: str = "python", limit: int = 0) -> Iterator[Heap]:
+    """A context manager: what this thread mallocs in the block of code comes from a heap of its own. It has figures and
+    may have a limit in bytes (0: none), above which blocks of more than 1 KiB are a MemoryError. In a block within a
+    block the inner heap counts in the outer one, too. What is left at the end lives on as malloc's.
+
+    with hakmem.heap("parse", limit=1 << 30) as parsing:
+        tree = parse(text)
+    print(parsing.stats()["peak_bytes"])
+
+    Blocks that Python's own small-object allocator has in its memory are no part of this: PYTHONMALLOC=malloc, which
+    `hakmem run --python` sets. The heap is the thread's: a coroutine that awaits in the block lends it to what runs
+    meanwhile."""
+    library = _library()
+    options = layout.HeapOptions(
+        size=ctypes.sizeof(layout.HeapOptions),
+        name=name.encode(),
+        limit=limit,
+        pressure=ctypes.cast(library.hak_heap_limit_large, ctypes.c_void_p),
+        argument=NEVER_REFUSED,
+        parent=library.hak_heap_get_default(),
+    )
+    handle = library.hak_heap_new(ctypes.byref(options))
+    if handle is None:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    made = Heap(handle, name)
+    former = ctypes.c_void_p(options.parent)  # not to be made where no memory may be left
+    library.hak_heap_set_default(handle)
+    try:
+        yield made
+    finally:
+        library.hak_heap_set_default(former)
+        made._end(library)

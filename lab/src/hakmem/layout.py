@@ -1,4 +1,4 @@
-"""The statistics' structures, written by tools/gen_bindings.py from include/hakmem_stats.h."""
+"""Structures of include/hakmem_stats.h and, for heaps, hakmem.h, written by tools/gen_bindings.py."""
 
 import ctypes
 
@@ -149,4 +149,38 @@ class Stats(ctypes.Structure):
         ("classes", StatsClass * HAK_STATS_CLASSES),
         ("latency_malloc", StatsLatency),
         ("latency_free", StatsLatency),
+    )
+
+
+class HeapOptions(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("limit", ctypes.c_size_t),
+        ("pressure", ctypes.c_void_p),
+        ("argument", ctypes.c_void_p),
+        ("purge", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("region", ctypes.c_void_p),
+        ("region_size", ctypes.c_size_t),
+        ("parent", ctypes.c_void_p),
+    )
+
+
+class HeapFigures(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("serial", ctypes.c_uint64),
+        ("used_bytes", ctypes.c_uint64),
+        ("peak_bytes", ctypes.c_uint64),
+        ("live_blocks", ctypes.c_uint64),
+        ("live_bytes", ctypes.c_uint64),
+        ("limit", ctypes.c_uint64),
+        ("refused", ctypes.c_uint64),
+        ("cached_bytes", ctypes.c_uint64),
+        ("slab_bytes", ctypes.c_uint64),
+        ("huge_blocks", ctypes.c_uint64),
+        ("huge_bytes", ctypes.c_uint64),
+        ("threads", ctypes.c_uint64),
+        ("shares", ctypes.c_uint64),
     )

@@ -28,7 +28,7 @@ pub struct hak_heap_options {
     pub size: usize,
     /// for statistics; the first 47 bytes are kept; NULL: none
     pub name: *const c_char,
-    /// bytes that blocks have ever reached in the heap's slabs, and of huge blocks; 0: no limit
+    /// bytes that blocks have ever reached in slabs, and of huge blocks, with heaps below; 0: no limit
     pub limit: usize,
     pub pressure: Option<hak_heap_pressure>,
     /// of the pressure callback
@@ -41,6 +41,8 @@ pub struct hak_heap_options {
     pub region: *mut c_void,
     /// at least 64 KiB; a shared one begins at a multiple of 4 KiB
     pub region_size: usize,
+    /// the heap that this one is part of; NULL: none, as for a heap in a region
+    pub parent: *mut hak_heap_t,
 }
 
 /// `struct hak_heap_figures` of `hakmem.h`.
@@ -61,7 +63,7 @@ pub struct hak_heap_figures {
     pub live_bytes: u64,
     /// 0: none
     pub limit: u64,
-    /// times that the limit refused memory; malloc's: 0
+    /// times that the limit, or one above, refused memory; malloc's: 0
     pub refused: u64,
     /// ready in threads' bins
     pub cached_bytes: u64,

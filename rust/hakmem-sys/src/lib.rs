@@ -73,9 +73,13 @@ extern "C" {
     pub fn hak_heap_malloc(heap: *mut hak_heap_t, n: usize) -> *mut c_void;
     pub fn hak_heap_calloc(heap: *mut hak_heap_t, count: usize, size: usize) -> *mut c_void;
     pub fn hak_heap_aligned_alloc(heap: *mut hak_heap_t, align: usize, n: usize) -> *mut c_void;
+    pub fn hak_heap_aligned_calloc(heap: *mut hak_heap_t, align: usize, count: usize, size: usize) -> *mut c_void;
     pub fn hak_heap_realloc(heap: *mut hak_heap_t, p: *mut c_void, n: usize) -> *mut c_void;
+    pub fn hak_heap_aligned_realloc(heap: *mut hak_heap_t, p: *mut c_void, align: usize, n: usize) -> *mut c_void;
     pub fn hak_heap_free(heap: *mut hak_heap_t, p: *mut c_void);
     pub fn hak_heap_of(p: *const c_void) -> *mut hak_heap_t;
+    pub fn hak_heap_parent(heap: *mut hak_heap_t) -> *mut hak_heap_t;
+    pub fn hak_heap_collect(heap: *mut hak_heap_t) -> usize;
     pub fn hak_heap_at_end(
         heap: *mut hak_heap_t,
         cleanup: Option<unsafe extern "C" fn(*mut c_void)>,
@@ -89,6 +93,7 @@ extern "C" {
     pub fn hak_heap_set_name(heap: *mut hak_heap_t, name: *const c_char) -> c_int;
     pub fn hak_heap_set_data(heap: *mut hak_heap_t, data: *mut c_void) -> *mut c_void;
     pub fn hak_heap_data(heap: *mut hak_heap_t) -> *mut c_void;
+    pub fn hak_heap_limit_large(heap: *mut hak_heap_t, used: usize, limit: usize, wanted: usize, most: *mut c_void) -> c_int;
     pub fn hak_heap_set_limit(heap: *mut hak_heap_t, limit: usize);
     pub fn hak_heap_stats(heap: *mut hak_heap_t, out: *mut hak_heap_figures, size: usize) -> c_int;
     pub fn hak_heap_visit(

@@ -19,6 +19,7 @@ use core::alloc::Layout;
 use core::ffi::CStr;
 use core::marker::PhantomData;
 use core::mem::{size_of, MaybeUninit};
+use core::ops::Deref;
 use core::ptr::{self, NonNull};
 
 use crate::{sys, Error, ALIGNED};
@@ -91,8 +92,29 @@ impl Heap {
             flags: 0,
             region: ptr::null_mut(),
             region_size: 0,
+            parent: ptr::null_mut(),
         };
         Options { options, name: PhantomData }
+    }
+
+    /// A heap that is part of this one: its memory counts here too, and against this heap's limit. An error is `ENOMEM`, or `EINVAL` (22) for a
+    /// heap below 63 others.
+    ///
+    /// ```
+    /// # #[global_allocator] static GLOBAL: hakmem::Hakmem = hakmem::Hakmem;
+    /// use hakmem::heap::Heap;
+    ///
+    /// let mut connection = Heap::options().limit(16 << 20).build()?;
+    /// for _ in 0..3 {
+    ///     let request = connection.child(Heap::options().limit(1 << 20))?;
+    ///     // ... and its blocks end here
+    /// }
+    /// connection.reset(); // needs that no request is left
+    /// # Ok::<(), hakmem::Error>(())
+    /// ```
+    pub fn child<'a>(&'a self, mut options: Options<'_>) -> Result<Child<'a>, Error> {
+        options.options.parent = self.handle.as_ptr();
+        Ok(Child { heap: options.build()?, parent: PhantomData })
     }
 
     /// A block; `None` when the heap's limit or the system refuses. It lives until [`Heap::deallocate`], or until the heap ends.
@@ -112,14 +134,8 @@ impl Heap {
     /// The same, and its bytes are 0.
     #[inline]
     pub fn allocate_zeroed(&self, layout: Layout) -> Option<NonNull<u8>> {
-        if layout.align() <= ALIGNED {
-            // SAFETY: the handle is alive.
-            return NonNull::new(unsafe { sys::hak_heap_calloc(self.handle.as_ptr(), 1, layout.size()) }.cast());
-        }
-        let block = self.allocate(layout)?;
-        // SAFETY: it has that many bytes.
-        unsafe { block.as_ptr().write_bytes(0, layout.size()) };
-        Some(block)
+        // SAFETY: the handle is alive, and an alignment is a power of two.
+        NonNull::new(unsafe { sys::hak_heap_aligned_calloc(self.handle.as_ptr(), layout.align(), 1, layout.size()) }.cast())
     }
 
     /// Frees a block. Another size than it was allocated with, or a second free, stops the program with a report.
@@ -164,6 +180,13 @@ impl Heap {
             0 => Ok(()),
             number => Err(Error(number)),
         }
+    }
+
+    /// Returns to the system what the heap and those below it have free, except what other threads keep ready; the bytes that the process
+    /// returned.
+    pub fn collect(&self) -> usize {
+        // SAFETY: alive.
+        unsafe { sys::hak_heap_collect(self.handle.as_ptr()) }
     }
 
     /// Whether the block that begins there is of this heap.
@@ -221,6 +244,34 @@ impl Drop for Heap {
     fn drop(&mut self) {
         // SAFETY: alive, and nobody else has a reference to it.
         unsafe { sys::hak_heap_destroy(self.handle.as_ptr()) }
+    }
+}
+
+/// A heap that is part of another one, its parent, before which it ends: see [`Heap::child`].
+#[derive(Debug)]
+pub struct Child<'a> {
+    heap: Heap,
+    parent: PhantomData<&'a Heap>,
+}
+
+impl Child<'_> {
+    /// See [`Heap::reset`].
+    pub fn reset(&mut self) {
+        self.heap.reset();
+    }
+
+    /// See [`Heap::merge_into_default`].
+    pub fn merge_into_default(self) -> Result<(), Error> {
+        self.heap.merge_into_default()
+    }
+}
+
+// Not DerefMut, by which a child could change places with a heap that outlives its parent.
+impl Deref for Child<'_> {
+    type Target = Heap;
+
+    fn deref(&self) -> &Heap {
+        &self.heap
     }
 }
 

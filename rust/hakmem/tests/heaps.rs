@@ -99,3 +99,48 @@ fn a_default_is_restored() {
     assert!(!outer.holds(four.as_ptr()) && !inner.holds(four.as_ptr()));
     drop(two);
 }
+
+#[test]
+fn children_count_in_their_parent() {
+    let mut parent = Heap::options().limit(2 << 20).build().unwrap();
+    let layout = Layout::new::<[u8; 1000]>();
+    {
+        let mut one = parent.child(Heap::options().name(name(b"one\0"))).unwrap();
+        let two = parent.child(Heap::options().limit(512 << 10)).unwrap();
+        let leaf = one.child(Heap::options()).unwrap();
+        let of_two = std::iter::from_fn(|| two.allocate(layout)).count();
+        let of_leaf = std::iter::from_fn(|| leaf.allocate(layout)).count();
+        assert!((400..=524).contains(&of_two) && (1200..=1573).contains(&of_leaf), "{of_two} {of_leaf}");
+        assert_eq!(parent.figures().live_blocks, (of_two + of_leaf) as u64);
+        assert!(parent.figures().used_bytes <= 2 << 20 && parent.figures().refused > 0);
+        drop(leaf);
+        assert_eq!((parent.figures().live_blocks, one.figures().live_blocks), (of_two as u64, 0));
+        let block = one.allocate_zeroed(layout).unwrap();
+        assert!(one.holds(block.as_ptr()) && !parent.holds(block.as_ptr()));
+        one.reset();
+        two.merge_into_default().unwrap();
+        assert_eq!(parent.figures().live_blocks, 0);
+        parent.collect();
+        assert!(parent.figures().used_bytes <= 128 << 10);
+        std::mem::forget(one); // ends with its parent
+    }
+    parent.reset();
+    assert_eq!(parent.figures().used_bytes, 0);
+    assert!(hakmem::check_heap());
+}
+
+#[test]
+fn threads_have_children() {
+    let server = Heap::new().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    let request = server.child(Heap::options()).unwrap();
+                    (1..50).for_each(|n| assert!(request.allocate(Layout::from_size_align(n * 100, 8).unwrap()).is_some()));
+                }
+            });
+        }
+    });
+    assert_eq!(server.figures().used_bytes, 0);
+}

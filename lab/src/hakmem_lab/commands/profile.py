@@ -72,11 +72,13 @@ def profile(
         list[str] | None,
         typer.Option(
             metavar="KEY",
-            help="Bytes by the value of a label, and a root frame for each; repeatable. heap: the user heap.",
+            help="Bytes by the value of a label, and a root frame for each; repeatable. heap: the user heap, below its "
+            "parents.",
         ),
     ] = None,
     heap: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only the blocks of the user heap of this name; or malloc.")
+        str | None,
+        typer.Option(metavar="NAME", help="Only the blocks of user heaps of this name, and of heaps below; or malloc."),
     ] = None,
     top: opt.Top = 15,
     seconds: Annotated[float, typer.Option(help="For a process: how long to profile it.", min=0, max=86400)] = 10.0,
@@ -136,10 +138,11 @@ def only_heap(found: Profile, name: str | None) -> Profile:
     if name is None:
         return found
     names = {value_of(site.labels, HEAP) for site in found.sites}
-    if name not in names:
+    wanted = {each for each in names if f"/{name}/" in f"/{each}/"}
+    if not wanted:
         known = ", ".join(sorted(names)[:20]) or "none"
         raise LabError(f"--heap {name}: no sample is of a heap of this name", f"The profile has {known}.")
-    found.sites = [site for site in found.sites if value_of(site.labels, HEAP) == name]
+    found.sites = [site for site in found.sites if value_of(site.labels, HEAP) in wanted]
     return found
 
 

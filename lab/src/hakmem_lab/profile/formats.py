@@ -60,6 +60,12 @@ def value_of(labels: Labels, key: str) -> str:
     return dict(labels).get(key, "malloc" if key == HEAP else "(none)")
 
 
+def roots_of(value: str, key: str) -> list[str]:
+    """A heap stands below those above it: server/request below server. The last comes first, as in a stack."""
+    parts = value.split("/") if key == HEAP else [value]
+    return ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
+
+
 def named(profile: Profile, by: Sequence[str] = (), symbols: Symbols | None = None) -> Report:
     """The profile's sites by the stacks of their functions, below a frame for each label of `by`."""
     symbols = symbols or Symbols(profile.mappings, pid=profile.pid)
@@ -68,7 +74,9 @@ def named(profile: Profile, by: Sequence[str] = (), symbols: Symbols | None = No
     lifetimes: dict[Stack, list[float]] = {}
     for site in profile.sites:
         deeper = (Frame(f"({STACK_MOST} frames or more)"),) if len(site.frames) >= STACK_MOST else ()
-        roots = deeper + tuple(Frame(f"{key}: {value_of(site.labels, key)}") for key in reversed(by))
+        roots = deeper + tuple(
+            Frame(f"{key}: {value}") for key in reversed(by) for value in roots_of(value_of(site.labels, key), key)
+        )
         stack = (symbols.stack(site.frames) or (Frame("(no stack)"),)) + roots
         values = samples[stack, site.labels]
         for kind in profile.kinds:
