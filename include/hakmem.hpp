@@ -278,7 +278,7 @@ inline memory_resource *resource() noexcept
 class monotonic : public std::pmr::memory_resource {
 public:
     explicit monotonic(const char *name = nullptr, std::size_t limit = 0)
-        : heap_(hak_heap_options{ sizeof(hak_heap_options), name, limit, nullptr, nullptr, 0, HAK_HEAP_BUMP, nullptr, 0 }) {}
+        : heap_(hak_heap_options{ sizeof(hak_heap_options), name, limit, nullptr, nullptr, 0, HAK_HEAP_BUMP, nullptr, 0, nullptr }) {}
     hak_heap_t *handle() const noexcept { return heap_.get(); }
     void release() noexcept { heap_.reset(); }
 
