@@ -194,7 +194,7 @@ enum { ABSENT_SHARE = 16, PAGES_OF_SUPER = HAK_SUPER_SIZE / 4096 };
 
 static _Atomic uint32_t setting_seen; /* the system's setting plus one; 0: not looked at */
 static _Atomic bool impossible; /* the kernel does not support collapsing */
-struct hak_thp_counts hak__thp_counts;
+hak_rare_data struct hak_thp_counts hak__thp_counts;
 
 /* Read once: a later change of the setting does not affect what is already mapped. */
 static enum hak_os_huge_setting thp_setting(void)

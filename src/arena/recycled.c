@@ -8,7 +8,7 @@
 
 enum { DRAWN_AT_ONCE = 4 << 20 }; /* bytes; a line seldom comes back for more */
 
-struct hak_waiting_line hak__waiting[HAK_WAITING_LINES];
+hak_rare_data struct hak_waiting_line hak__waiting[HAK_WAITING_LINES];
 struct hak_waiting_rules hak__waiting_rules = { .any = true }; /* makes the first request ask the policy */
 
 bool hak__waiting_draw(struct hak_waiting_line *line, size_t bytes)
@@ -53,7 +53,8 @@ static void release_line(struct hak_waiting_line *line, uint64_t now_ms)
         if (run != 0 && (run = hak_exchange(&line->run[i], 0, HAK_ACQUIRE)) != 0)
             give_waiting(run, now_ms);
     }
-    hak_store(&line->room, 0, HAK_RELAXED); /* bytes drawn now are drawn twice, or lost, until the next end */
+    if (hak_load(&line->room, HAK_RELAXED) != 0) /* else the page stays untouched */
+        hak_store(&line->room, 0, HAK_RELAXED); /* bytes drawn now are drawn twice, or lost, until the next end */
 }
 
 static void give_all_waiting(void)

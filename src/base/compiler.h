@@ -22,6 +22,7 @@
 #define hak_rare_table __attribute__((section(".rodata.rare")))
 #define hak_rare_data __attribute__((section(".bss.rare")))   /* zero at start */
 #define hak_first_data __attribute__((section(".bss.first")))  /* ... of which every process touches the beginning alone */
+#define hak_page_data __attribute__((section(".bss.page")))   /* ... in pages of its own, so that none is split for it */
 #define hak_inline static inline __attribute__((always_inline))
 #define hak_export __attribute__((visibility("default")))
 /* What libhakmem-region calls in malloc's library: exported there as HAKMEM_REGION_2 (cmake/symbols.map), replaceable by no other. */

@@ -12,7 +12,7 @@
 /* --- forked children -------------------------------------------------------------------------------------------------- */
 
 struct hak_forked hak__forked;
-struct hak_wiped hak__wiped;
+hak_page_data struct hak_wiped hak__wiped;
 static bool (*repair_child)(void), (*arrive_late)(void);
 static _Atomic uint32_t *(*find_fork_mark)(void);
 static bool (*is_fork_copy)(void);

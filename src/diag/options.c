@@ -35,12 +35,12 @@ extern const char *hak_conf __attribute__((weak, visibility("default")));
 
 enum { NAME_MAX_LENGTH = 31, PREFIX_LENGTH = 7, BANDS = 8, WARNINGS_MAX = 16 };
 static const char prefix[] = "HAKMEM_";
-char hak__stats_file[HAK_STATS_FILE_SIZE];
-char hak__profile_prefix[HAK_PROFILE_PREFIX_SIZE], hak__misuse_file[HAK_PROFILE_PREFIX_SIZE];
-char hak__blackbox_folder[HAK_BLACKBOX_FOLDER_SIZE];
+hak_rare_data char hak__stats_file[HAK_STATS_FILE_SIZE];
+hak_rare_data char hak__profile_prefix[HAK_PROFILE_PREFIX_SIZE], hak__misuse_file[HAK_PROFILE_PREFIX_SIZE];
+hak_rare_data char hak__blackbox_folder[HAK_BLACKBOX_FOLDER_SIZE];
 
 #define X(name) + sizeof #name
-static char harden_list[0 HAK_HARDEN_PARTS(X)]; /* the option harden's value, if it has several parts */
+static hak_rare_data char harden_list[0 HAK_HARDEN_PARTS(X)]; /* the option harden's value, if it has several parts */
 #undef X
 
 /* A piece of text, not necessarily 0-terminated. */
@@ -303,7 +303,7 @@ static hak_cold void copy_text(char *to, size_t size, struct text text)
 /* Prints each line only once, and a limited number of them, so that a text full of mistakes does not flood a log. */
 static hak_cold void warn_once(const char *format, ...)
 {
-    static uint32_t said[WARNINGS_MAX];
+    static hak_rare_data uint32_t said[WARNINGS_MAX];
     static unsigned count;
     char line[400];
     uint32_t hash = 2166136261u; /* FNV-1a */

@@ -48,16 +48,20 @@ struct group_path {
     char path[GROUP_PATH + GROUP_NAME];
 };
 
-/* One look at a time uses these, since a request of a thread with a small stack may be the one that looks. */
-static hak_rare_data struct {
-    _Atomic bool taken;
+struct look {
     struct group_path group;
-    char text[GROUP_TEXT];
-} group_look;
+    size_t size;
+    char *text;
+};
+
+/* After the start, one look at a time uses these, since a request of a thread with a small stack may be the one that looks. */
+static hak_rare_data struct look later_look;
+static hak_rare_data char later_text[GROUP_TEXT];
+static hak_rare_data _Atomic bool look_taken;
 
 /* acquire, release: a look finds the memory as the previous one has left it. */
-static bool look_begins(void) { return !hak_exchange(&group_look.taken, true, HAK_ACQUIRE); }
-static void look_ends(void) { hak_store(&group_look.taken, false, HAK_RELEASE); }
+static bool look_begins(void) { return !hak_exchange(&look_taken, true, HAK_ACQUIRE); }
+static void look_ends(void) { hak_store(&look_taken, false, HAK_RELEASE); }
 void hak__os_group_fork_child(void) { look_ends(); }
 
 static void group_read(struct group_path *group, const char *file, char *text, size_t size)
@@ -88,13 +92,13 @@ static uint64_t number_behind(const char *text, const char *word)
 }
 
 /* One call instead of a vain search where groups are of version 1, at every start. */
-static bool groups_are_unified(void)
+static bool groups_are_unified(struct look *look)
 {
     size_t length = strlen(hak__os_group_root);
     static const char file[] = "/cgroup.controllers";
-    memcpy(group_look.text, hak__os_group_root, length);
-    memcpy(group_look.text + length, file, sizeof file);
-    return hak__syscall(SYS_faccessat, AT_FDCWD, group_look.text, F_OK) == 0;
+    memcpy(look->text, hak__os_group_root, length);
+    memcpy(look->text + length, file, sizeof file);
+    return hak__syscall(SYS_faccessat, AT_FDCWD, look->text, F_OK) == 0;
 }
 
 /* Whether a line of /proc/self/cgroup, "4:cpu,memory:/the/group", is of the memory controller; of version 2 it is "0::/the/group". */
@@ -116,10 +120,11 @@ static bool is_memory_line(const char *line, bool unified)
 }
 
 /* Appends the group's path to the root's; false: there is no such group, or its name is too long. */
-static bool group_find(struct group_path *group, bool unified)
+static bool group_find(struct look *look, bool unified)
 {
-    hak__os_read_text(hak__os_group_of, group_look.text, sizeof group_look.text);
-    const char *line = group_look.text;
+    struct group_path *group = &look->group;
+    hak__os_read_text(hak__os_group_of, look->text, look->size);
+    const char *line = look->text;
     while (*line != 0 && !is_memory_line(line, unified)) {
         while (*line != 0 && *line != '\n')
             line++;
@@ -157,62 +162,66 @@ static bool group_up(struct group_path *group)
 }
 
 /* What counts against the limit and cannot simply be dropped. */
-static uint64_t used_of(struct group_path *group, bool unified, uint64_t limit)
+static uint64_t used_of(struct look *look, bool unified, uint64_t limit)
 {
-    const char *text = group_look.text;
+    struct group_path *group = &look->group;
+    const char *text = look->text;
     uint64_t used = group_number(group, unified ? "/memory.current" : "/memory.usage_in_bytes");
     if (used == HAK_GROUP_UNLIMITED)
         return 0;
     if (used < limit / HALF) /* the kernel computes the next file at some cost */
         return used;
-    group_read(group, "/memory.stat", group_look.text, sizeof group_look.text);
+    group_read(group, "/memory.stat", look->text, look->size);
     uint64_t files = number_behind(text, unified ? "inactive_file " : "total_inactive_file ")
                    + number_behind(text, unified ? "active_file " : "total_active_file ");
     return used - hak_min(files, used);
 }
 
 /* A group is bound by its own limits and by those of all groups above it. */
-static void see_unified(struct group_path *group, struct hak_os_group *out, bool all)
+static void see_unified(struct look *look, struct hak_os_group *out, bool all)
 {
+    struct group_path *group = &look->group;
     uint64_t nearest = HAK_GROUP_UNLIMITED;
     do {
         uint64_t max = group_number(group, "/memory.max"), high = group_number(group, "/memory.high"), least = hak_min(max, high);
         out->max = hak_min(out->max, max);
         out->high = hak_min(out->high, high);
         if (all && least < nearest)
-            out->used = used_of(group, true, nearest = least);
+            out->used = used_of(look, true, nearest = least);
     } while (group_up(group));
 }
 
 /* The kernel says by itself what the groups above allow. */
-static void see_version_1(struct group_path *group, struct hak_os_group *out)
+static void see_version_1(struct look *look, struct hak_os_group *out)
 {
+    struct group_path *group = &look->group;
     enum { UNLIMITED_SHIFT = 62 };
     do
-        group_read(group, "/memory.stat", group_look.text, sizeof group_look.text);
-    while (group_look.text[0] == 0 && group_up(group));
-    uint64_t limit = number_behind(group_look.text, "hierarchical_memory_limit ");
+        group_read(group, "/memory.stat", look->text, look->size);
+    while (look->text[0] == 0 && group_up(group));
+    uint64_t limit = number_behind(look->text, "hierarchical_memory_limit ");
     if (limit != 0 && limit >> UNLIMITED_SHIFT == 0)
         out->max = limit;
-    out->used = used_of(group, false, out->max);
+    out->used = used_of(look, false, out->max);
 }
 
 void hak__os_group_limits(struct hak_os_group *out)
 {
     *out = (struct hak_os_group){ .max = HAK_GROUP_UNLIMITED, .high = HAK_GROUP_UNLIMITED };
-    if (!look_begins())
-        return;
-    out->unseen = !groups_are_unified();
-    if (!out->unseen && group_find(&group_look.group, true))
-        see_unified(&group_look.group, out, false);
-    look_ends();
+    char text[GROUP_PATH]; /* few pages of the stack are in use at the start */
+    struct look look;
+    look.text = text, look.size = sizeof text;
+    out->unseen = !groups_are_unified(&look);
+    if (!out->unseen && group_find(&look, true))
+        see_unified(&look, out, false);
 }
 
 /* The stalls are the machine's where the group does not count its own. */
-static void see_events(struct group_path *group, bool unified, struct hak_os_group *out)
+static void see_events(struct look *look, bool unified, struct hak_os_group *out)
 {
-    char *text = group_look.text;
-    size_t size = sizeof group_look.text;
+    struct group_path *group = &look->group;
+    char *text = look->text;
+    size_t size = look->size;
     group_read(group, unified ? "/memory.events" : "/memory.oom_control", text, size);
     out->kills = number_behind(text, "oom_kill ");
     text[0] = 0;
@@ -228,13 +237,15 @@ void hak__os_group_look(struct hak_os_group *out, bool whole)
     *out = (struct hak_os_group){ .max = HAK_GROUP_UNLIMITED, .high = HAK_GROUP_UNLIMITED };
     if (!look_begins())
         return;
-    bool unified = groups_are_unified(), found = group_find(&group_look.group, unified);
+    struct look *look = &later_look;
+    look->text = later_text, look->size = sizeof later_text;
+    bool unified = groups_are_unified(look), found = group_find(look, unified);
     if (found && !unified)
-        see_version_1(&group_look.group, out);
+        see_version_1(look, out);
     if (found && whole)
-        see_events(&group_look.group, unified, out);
+        see_events(look, unified, out);
     if (found && unified)
-        see_unified(&group_look.group, out, true);
+        see_unified(look, out, true);
     look_ends();
 }
 

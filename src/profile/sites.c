@@ -13,7 +13,7 @@
 #include "os/os.h"
 #include "trace/unwind.h"
 
-static struct hak_area sites_area, sites_ghosts;
+static hak_rare_data struct hak_area sites_area, sites_ghosts;
 _Atomic(struct hak_profile_site *) *hak__profile_buckets;
 static _Atomic uint64_t live_weight, peak_weight, peak_epoch, peak_ms;
 

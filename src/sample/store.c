@@ -27,9 +27,9 @@ struct chunk {
 };
 
 static uintptr_t reserved_start, reserved_end;
-static struct hak_area records, chunks, slot_range, in_place_table;
-static _Atomic uint64_t free_records[SLOT_CLASSES + 1]; /* tag << 32 | the first one's number plus one */
-static _Atomic uint64_t fresh_slots[SLOT_CLASSES]; /* used slots of the chunk << 32 | the chunk's number plus one */
+static hak_rare_data struct hak_area records, chunks, slot_range, in_place_table;
+static hak_rare_data _Atomic uint64_t free_records[SLOT_CLASSES + 1]; /* tag << 32 | the first one's number plus one */
+static hak_rare_data _Atomic uint64_t fresh_slots[SLOT_CLASSES]; /* used slots of the chunk << 32 | the chunk's number plus one */
 static _Atomic size_t resident_slots; /* bytes of free slots of DISCARD_FROM and more that still have pages */
 
 static struct hak_record *record_by(uint32_t number) { return (struct hak_record *)records.start + number; }
