@@ -23,8 +23,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent))
 
-from allocators import find_peers, installed_libraries  # noqa: E402
-from hakmem_lab.target import peers  # noqa: E402
+from allocators import find_peers, installed_libraries
+from hakmem_lab.target import peers
 
 BUMP = 4           # HAK_HEAP_BUMP
 BLOCKS = 1000      # of `fill`
@@ -56,7 +56,7 @@ class Row:
     what: str
     goal: str
     work: list[str]          # of table.c; "#": the number of rounds
-    unit: Callable[["Program", Column, "Row"], float | None]
+    unit: Callable[[Program, Column, Row], float | None]
     rounds: tuple[int, int] = (200, 1200)
     per: float = 1.0
     factor: float = 1.0

@@ -54,8 +54,8 @@ hak_inline void free_known(void *p, size_t align, size_t n, const char *function
     const struct hak_slab *entry = &hak__window.map[slab];
     size_t owner_diff = hak_load(&entry->owner, HAK_RELAXED) ^ heap->tag;
     struct hak_class_offset offset = own_offset(owner_diff);
-    if (hak_unlikely(owner_diff >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(entry, p)
-                     || hak__looks_freed(p) || !hak__size_fits(hak__class_at_offset(offset)->size, n))) {
+    if (hak_unlikely(owner_diff >= HAK_CLASS_OFFSET_LIMIT || !hak__begins_block(entry, p) || hak__looks_freed(p)
+                     || !hak__size_fits(hak__class_at_offset(offset)->size, n))) {
         free_known_slow(p, align, n, function);
         return;
     }

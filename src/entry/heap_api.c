@@ -314,10 +314,7 @@ hak_export hak_heap_t *hak_heap_of(const void *p)
     return own != NULL && (kind->live == NULL || kind->live(p)) ? own : NULL;
 }
 
-hak_export hak_heap_t *hak_heap_parent(hak_heap_t *own)
-{
-    return is_plain(own, "hak_heap_parent") ? hak__uheap_parent(own) : NULL;
-}
+hak_export hak_heap_t *hak_heap_parent(hak_heap_t *own) { return is_plain(own, "hak_heap_parent") ? hak__uheap_parent(own) : NULL; }
 
 /* --- settings and figures ---------------------------------------------------------------------------------------------------- */
 

@@ -90,8 +90,7 @@ bool hak__harden_is_live(const void *p, uint32_t class)
 {
     uint32_t index;
     size_t n;
-    if (!hak__begins_below(hak__hardened.bound[class], &hak__window.map[hak__slab_of(p)], p)
-        || hak__hardened_is_closed(p, class))
+    if (!hak__begins_below(hak__hardened.bound[class], &hak__window.map[hak__slab_of(p)], p) || hak__hardened_is_closed(p, class))
         return false;
     const hak_key *mark = hak__hardened_mark(p, class);
     if (!hak__shield_covers(mark)

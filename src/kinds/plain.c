@@ -294,8 +294,7 @@ void hak__free_foreign(void *p, size_t owner_diff, struct hak_heap *heap, const 
     bool absorbs = owner_diff != heap->tag && hak__cache_absorbs(heap, offset);
     if (absorbs)
         hak__prefetch_mark(p); /* for writing: the check alone would fetch the line for reading, and the mark refetch it */
-    if (hak_unlikely(owner_diff == heap->tag || !hak__begins_block(slab, p)
-                     || (absorbs && hak__looks_freed(p)))) {
+    if (hak_unlikely(owner_diff == heap->tag || !hak__begins_block(slab, p) || (absorbs && hak__looks_freed(p)))) {
         free_by_kind(p, (uint32_t)owner_diff ^ heap->tag);
         return;
     }

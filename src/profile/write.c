@@ -61,7 +61,12 @@ static void out_byte(struct dump_out *dump_out, char c, bool quoted)
 /* The bytes of the character of UTF-8 that begins there, 1 to 4; 0: none does. */
 static unsigned utf8_length(const unsigned char *text)
 {
-    unsigned first = text[0], length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+    unsigned first = text[0], length = first < 0x80 ? 1
+                                     : first < 0xc2 ? 0
+                                     : first < 0xe0 ? 2
+                                     : first < 0xf0 ? 3
+                                     : first < 0xf5 ? 4
+                                                    : 0;
     for (unsigned i = 1; i < length; i++)
         if ((text[i] & 0xc0) != 0x80)
             return 0;

@@ -43,7 +43,8 @@ struct hak_uheap {
     struct hak_heap *shares;
     _Atomic(struct hak_uheap *) next; /* in the list of all heaps ever made */
     struct hak_uheap *next_gone;
-    struct hak_uheap *first_child, *next_child, *before_child; /* its youngest child; the next older and younger one of its parent */
+    struct hak_uheap *first_child, *next_child,
+        *before_child; /* its youngest child; the next older and younger one of its parent */
     hak_heap_pressure *pressure;
     void *argument;
     uint32_t purge; /* enum hak_heap_purge */
