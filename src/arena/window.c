@@ -7,6 +7,8 @@
 
 #include <errno.h>
 
+#include "diag/options.h"
+
 enum { RANDOM_TRIES = 8, SMALLEST_SHIFT = 28, GUARDED_SHARE = 4 };
 
 enum { PARTS = HAK_WINDOW_SUPERS / HAK_PART_SUPERS, PART_WORDS = (PARTS + 63) / 64 };

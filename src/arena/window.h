@@ -14,19 +14,9 @@
 #pragma once
 
 #include "arena/arena.h"
-#include "base/assert.h"
-#include "diag/options.h"
 
 /* Chooses a base and maps the first piece of each metadata window; sets hak__window. 0 or an errno code. */
 int hak__window_choose(void);
-
-/* With HAKMEM_LAYOUT_SEED a number below `bound` that depends on the seed and on `what` is placed; else 0. */
-hak_inline uint64_t hak__layout_choice(uint64_t what, uint64_t bound)
-{
-    hak_assert(bound != 0, "there is a choice");
-    uint64_t seed = hak__option(HAK_OPTION_layout_seed);
-    return hak_likely(seed == 0) ? 0 : hak_mix64(seed * 0x9e3779b97f4a7c15ull ^ what) % bound;
-}
 
 /* The number of SuperSlabs that the window can hold. */
 size_t hak__window_supers(void);

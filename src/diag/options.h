@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/atomic.h"
+#include "base/bits.h"
 #include "base/limits.h"
 
 /* The ring capacities can be fixed at build time under the names of their options. */
@@ -141,6 +142,14 @@ hak_inline uint64_t hak__option(enum hak_option option)
 {
     hak_assert(option < HAK_OPTIONS, "the list has such an option");
     return hak_load(&hak__option_words[option], HAK_RELAXED) & HAK_VALUE_MASK;
+}
+
+/* With HAKMEM_LAYOUT_SEED a number below `bound` that depends on the seed and on `what` is placed; else 0. */
+hak_inline uint64_t hak__layout_choice(uint64_t what, uint64_t bound)
+{
+    hak_assert(bound != 0, "there is a choice");
+    uint64_t seed = hak__option(HAK_OPTION_layout_seed);
+    return hak_likely(seed == 0) ? 0 : hak_mix64(seed * 0x9e3779b97f4a7c15ull ^ what) % bound;
 }
 hak_inline enum hak_option_origin hak__option_origin(enum hak_option option)
 {

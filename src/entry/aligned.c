@@ -168,11 +168,11 @@ static hak_noinline void *aligned_move(void *p, size_t align, size_t have, size_
     return q;
 }
 
-/* Whether the alignment gives a request of n bytes at least `have` bytes. */
+/* Whether the alignment gives a request of n bytes just `have` bytes, as a sized free will expect. */
 static bool is_least(size_t align, size_t have, size_t n)
 {
     uint32_t class = align <= PTRDIFF_MAX ? hak__aligned_class(align, n) : HAK_CLASSES;
-    return class < HAK_CLASSES && hak__classes[class].size >= have;
+    return class < HAK_CLASSES && hak__classes[class].size == have;
 }
 
 /* Whether realloc keeps the alignment of a block that keeps its kind. */

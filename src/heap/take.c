@@ -15,9 +15,9 @@
 
 #include <string.h>
 
-#include "arena/window.h"
 #include "base/assert.h"
 #include "base/bits.h"
+#include "diag/options.h"
 #include "harden/spans.h"
 #include "span/pool.h"
 
@@ -395,7 +395,7 @@ static uint32_t take_listed(struct hak_heap *heap, uint32_t class_index, void **
     if (class->spans == NULL) {
         if (hak__heap_new_span(heap, class_index) == NULL)
             return 0;
-        if (hak_unlikely(hak__option(HAK_OPTION_layout_seed) != 0))
+        if (hak_unlikely(hak__option(HAK_OPTION_layout_seed) != 0) && !hak__heap_is_share(heap))
             got = take_displaced(heap, class->spans, out, want);
     }
     while (got < want && class->spans != NULL && take_from(heap, class->spans, out, want, &got))

@@ -109,7 +109,7 @@ void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, co
         block = hak_likely(mine != NULL) ? take_attached(mine, own, class, n, function) : NULL;
         if (hak_unlikely(block == NULL) && (mine == NULL || hak__uheap_is_alive(own)))
             block = take_borrowed(own, class, n, function);
-    } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, hak__classes[class].size, tries++));
+    } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, n, tries++));
     hak__request_end(mine);
     if (hak_unlikely(block == NULL))
         return hak__no_memory();

@@ -233,9 +233,7 @@ enum { CANDIDATES = 4 };
 /* An assigned SuperSlab that got slabs back within this time is left to its heap; nor do threads search for one more often. */
 enum { BUSY_MS = 20 };
 static _Atomic uint64_t nothing_assigned_ms; /* when such a search last found nothing */
-
 static _Atomic uint64_t waiting_ms = UINT64_MAX;
-
 struct hak_pool_counts hak__pool_counts;
 
 static bool is_assigned(size_t super) { return hak_load(&hak__supers[super].assigned_to, HAK_SEQ_CST) != 0; }
@@ -286,7 +284,8 @@ static size_t claim_in(size_t super, unsigned count, bool *fresh)
 /* BARE_ONES: of a process that is not thrifty: the system or a limit has refused a whole one, and may refuse the next piece. */
 enum which_supers { HOT_ONES, DRAINING_ONES, BARE_ONES };
 
-static bool is_last(size_t super) { return hak__super_is_bare(super) && !hak__is_thrifty(); }
+static hak_rare_data _Atomic bool has_bare;
+static bool is_last(size_t super) { return hak_load(&has_bare, HAK_RELAXED) && hak__super_is_bare(super) && !hak__is_thrifty(); }
 
 /* Of 64 SuperSlabs, those whose longest hinted run is of exactly this level: the shorter it is, the fuller they are. */
 static uint64_t pool_candidates(enum which_supers which, size_t word, unsigned level)
@@ -367,8 +366,10 @@ size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh)
         return HAK_NO_RUN;
     if (opening == HAK_OPEN_SMALL && *fresh && !hak__super_is_bare(super))
         hak__prefault(super, pool_in_slabs());
+    bool bare = hak__super_is_bare(super);
     tier_opened(super);
-    unsigned first = hak__super_is_bare(super) ? 0 : (unsigned)hak__layout_choice(super, HAK_SUPER_SLABS + 1 - count);
+    hak_store(&has_bare, hak_load(&has_bare, HAK_RELAXED) || bare, HAK_RELAXED);
+    unsigned first = bare ? 0 : (unsigned)hak__layout_choice(super, HAK_SUPER_SLABS + 1 - count);
     hak__slabs_open(&hak__supers[super], first + count, *fresh);
     set_hints(super, first == 0 ? hak_load(&hak__supers[super].slabs, HAK_SEQ_CST)
                                 : (*fresh ? hak__slabs_release_clean : hak__slabs_release)(&hak__supers[super], 0, first));
@@ -399,7 +400,7 @@ size_t hak__pool_take(unsigned count, bool *fresh)
         if (found != HAK_NO_RUN)
             tier_add(&hak__tier_counts.drawn, 1);
     }
-    return found != HAK_NO_RUN || hak__is_thrifty() ? found : pool_search(BARE_ONES, count, fresh);
+    return found != HAK_NO_RUN || !hak_load(&has_bare, HAK_RELAXED) ? found : pool_search(BARE_ONES, count, fresh);
 }
 
 bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count)
@@ -538,7 +539,6 @@ static size_t purge_super(size_t super)
 /* Most SuperSlabs have none, and counting bits is a function call if the processor may lack the instruction. */
 static size_t slabs_bytes(uint32_t slabs) { return hak_likely(slabs == 0) ? 0 : (size_t)hak_popcount32(slabs) << HAK_SLAB_SHIFT; }
 
-/* Called for all SuperSlabs before each new one. */
 static size_t idle_bytes(size_t super)
 {
     uint64_t word = hak_load(&hak__supers[super].slabs, HAK_RELAXED);

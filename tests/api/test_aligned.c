@@ -225,6 +225,19 @@ static void aligned_realloc_grows(void **state)
     expect(hak_aligned_realloc(q, 4096, 0) == NULL);
 }
 
+/* What a resized block is freed with is what it was asked for last, also where it lay at the alignment by chance. */
+static void a_resized_block_is_freed_by_its_size(void **state)
+{
+    (void)state;
+    for (size_t align = 32; align <= 256; align *= 2)
+        for (size_t before = 1; before <= 200; before += 7)
+            for (size_t after = 1; after <= 200; after += 3) {
+                char *p = hak_aligned_realloc(hak_malloc(before), align, after);
+                expect(p != NULL && (uintptr_t)p % align == 0 && hak_usable_size(p) >= after);
+                hak_free_aligned_sized(p, align, after);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +246,7 @@ int main(void)
         cmocka_unit_test(large_cache_blocks_keep_the_alignment),
         cmocka_unit_test(aligned_calloc_clears),
         cmocka_unit_test(aligned_realloc_grows),
+        cmocka_unit_test(a_resized_block_is_freed_by_its_size),
         cmocka_unit_test(posix_memalign_refuses),
         cmocka_unit_test(posix_memalign_without_memory),
         cmocka_unit_test(aligned_alloc_refuses),

@@ -4,6 +4,7 @@
 
 #include "arena/runs.h"
 #include "base/bits.h"
+#include "diag/options.h"
 #include "support/fake_os.h"
 
 static int choose(void)
