@@ -47,8 +47,8 @@ struct hak_super {
     uint16_t moved; /* pieces that came by mremap: the SuperSlab is unmapped rather than purged, so that mappings merge */
     _Atomic uint32_t full_ms; /* in slabs: since when it has been nearly full, modulo 2^32 ms; 0: it is not (upkeep/) */
     union {
-        uint32_t guard; /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
-        uint32_t bare; /* in slabs: mapped in pieces, as far as its spans need it (runs.h) */
+        _Atomic uint32_t guard; /* of a huge block's first SuperSlab: bytes behind the block that fault; 0: none */
+        _Atomic uint32_t bare; /* in slabs: mapped in pieces, as far as its spans need it (runs.h) */
     };
     _Atomic uint32_t assigned_to; /* the heap to which it is assigned (heap/large.c); 0: none */
     _Atomic uint32_t purged_mapped; /* in slabs: an upper bound of the purged bytes that stay mapped */
@@ -97,8 +97,8 @@ size_t hak__arena_top(void); /* SuperSlabs below the frontier */
 
 size_t hak__page_size(void);
 
-/* For a SuperSlab in which the caller has slabs: `bare` is written before any thread can have some. */
-hak_inline bool hak__super_is_bare(size_t super) { return hak__supers[super].bare != 0; }
+/* Of a SuperSlab in which the caller has slabs, as `bare` is written before any thread can have some; of others it may be outdated. */
+hak_inline bool hak__super_is_bare(size_t super) { return hak_load(&hak__supers[super].bare, HAK_RELAXED) != 0; }
 
 /* The bytes of a huge block's tail in a SuperSlab. */
 hak_inline size_t hak__super_tail(size_t super)

@@ -39,9 +39,9 @@ static void ask_policy(void)
 static void give_waiting(uint64_t run, uint64_t now_ms)
 {
     size_t first = run & ((1u << HAK_WAITING_BITS) - 1), bytes = hak__waiting_bytes(run);
-    size_t count = hak_div_up(bytes + hak__supers[first].guard, HAK_SUPER_SIZE);
+    size_t count = hak_div_up(bytes + hak_load(&hak__supers[first].guard, HAK_RELAXED), HAK_SUPER_SIZE);
     hak_assert(count != 0 && hak_load(&hak__supers[first].kind, HAK_RELAXED) == HAK_SUPER_HUGE, "a huge block's run waits");
-    hak__supers[first].guard = 0;
+    hak_store(&hak__supers[first].guard, 0, HAK_RELAXED);
     hak__retained_add_run(first, count, now_ms);
 }
 

@@ -373,7 +373,7 @@ static size_t make_bare(size_t super, bool *fresh)
         return HAK_NO_SUPER;
     }
     hak_assert(hak__supers[super].mapped == 0, "a bare SuperSlab is as new");
-    hak__supers[super].bare = 1;
+    hak_store(&hak__supers[super].bare, 1, HAK_RELAXED);
     *fresh = true;
     return super;
 }
@@ -391,7 +391,7 @@ size_t hak__supers_open(bool whole, bool *fresh)
     }
     if (!whole)
         return make_bare(super, fresh);
-    hak__supers[super].bare = 0;
+    hak_store(&hak__supers[super].bare, 0, HAK_RELAXED);
     return super;
 }
 

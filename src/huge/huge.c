@@ -30,7 +30,7 @@ static size_t supers_of(size_t bytes) { return hak_div_up(bytes, HAK_SUPER_SIZE)
 /* The bytes of the guard behind a new block. Each guard starts a mapping. */
 static size_t room_for_guard(void) { return hak__limit_was_crowded() ? 0 : hak__page_size(); }
 
-static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak__supers[first].guard); }
+static size_t run_of(size_t first, size_t bytes) { return supers_of(bytes + hak_load(&hak__supers[first].guard, HAK_RELAXED)); }
 
 /* The `room` bytes behind the block are the last page of its run. There is no guard if that page is to stay mapped, has old pages
  * instead (never in hardened mode), or cannot be unmapped. */
@@ -41,7 +41,7 @@ static void begin_guard(size_t first, size_t bytes, size_t room)
             hak__supers_give(first + supers_of(bytes), 1);
         room = 0;
     }
-    hak__supers[first].guard = (uint32_t)room;
+    hak_store(&hak__supers[first].guard, (uint32_t)room, HAK_RELAXED);
 }
 
 /* --- allocation and free ---------------------------------------------------------------------------------------------- */
@@ -157,7 +157,7 @@ static void huge_retire(size_t *first, size_t *run)
 static void give_run(size_t first, size_t bytes)
 {
     size_t run = run_of(first, bytes);
-    hak__supers[first].guard = 0;
+    hak_store(&hak__supers[first].guard, 0, HAK_RELAXED);
     hak__supers_give(first, run);
 }
 
@@ -177,7 +177,7 @@ void hak__huge_free(void *p, const char *function)
     hak_fetch_add(&hak__huge_counts.freed, 1, HAK_RELAXED);
     hak_fetch_sub(&hak__huge_counts.live_bytes, bytes, HAK_RELAXED);
     size_t run = usable ? run_of(first, bytes) : 0;
-    hak__supers[first].guard = 0;
+    hak_store(&hak__supers[first].guard, 0, HAK_RELAXED);
     if (hak_unlikely(hak__hardened.on))
         huge_retire(&first, &run);
     if (run != 0)
@@ -256,7 +256,7 @@ static void account_resize(size_t first, size_t before, size_t after)
 static void huge_shrink(size_t first, size_t before, size_t after, size_t run)
 {
     size_t room = room_for_guard(), keep = supers_of(after + room);
-    hak__supers[first].guard = 0;
+    hak_store(&hak__supers[first].guard, 0, HAK_RELAXED);
     account_resize(first, before, after);
     if (run > keep && hak__hardened.on && hak__hardened.zero)
         hak__supers_trim(first + keep, run - keep, 0);
@@ -283,7 +283,7 @@ static void *huge_move(size_t first, size_t before, size_t after, size_t run)
     hak__huge_unsealed(hak__super_start(to), false);
     hak__owner_set(to * HAK_SUPER_SLABS, hak__owner_huge());
     hak__owner_set(first * HAK_SUPER_SLABS, 0);
-    hak__supers[first].guard = 0;
+    hak_store(&hak__supers[first].guard, 0, HAK_RELAXED);
     hak__supers_give(first, run);
     hak_fetch_add(&hak__huge_counts.moved, 1, HAK_RELAXED);
     return hak__super_start(to);
@@ -299,7 +299,7 @@ static void *grow_run(size_t first, size_t before, size_t n, size_t run)
     } else if (!hak__supers_extend(first, run, hak_max(run, supers_of(n + room)), n)) {
         void *q = huge_move(first, before, n, run);
         if (q == NULL) /* a part of the intended run may be mapped */
-            begin_guard(first, before, hak__supers[first].guard);
+            begin_guard(first, before, hak_load(&hak__supers[first].guard, HAK_RELAXED));
         return q;
     }
     account_resize(first, before, n);

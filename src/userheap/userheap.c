@@ -318,17 +318,19 @@ void *hak__uheap_huge_resize(struct hak_uheap *own, void *p, size_t n)
     size_t want = huge_wanted(n);
     if (want > huge_bytes(p) && !hak__account_take(&own->account, want - huge_bytes(p)))
         return NULL;
-    size_t taken = hak_max(want, huge_bytes(p));
+    size_t taken = hak_max(want, huge_bytes(p)), after;
     huge_claim(own, p, false);
-    void *q = hak__huge_resize(p, n);
-    hak__lock_acquire(&own->lock);
-    huge_link(own, q != NULL ? q : p);
-    hak__lock_release(&own->lock);
-    size_t after = huge_bytes(q != NULL ? q : p);
+    void *q = hak__huge_resize(p, n), *block = q != NULL ? q : p;
+    if ((after = huge_bytes(block)) > taken && hak__account_try(&own->account, after - taken, true) != NULL) {
+        hak__huge_resize(block, n); /* the limit leaves no room to grow ahead */
+        after = huge_bytes(block);
+        hak__account_try(&own->account, after - hak_min(after, taken), false);
+    }
     if (after < taken)
         hak__account_give(&own->account, taken - after);
-    else /* room to grow stays the block's, even beyond the limit */
-        hak__account_try(&own->account, after - taken, false);
+    hak__lock_acquire(&own->lock);
+    huge_link(own, block);
+    hak__lock_release(&own->lock);
     return q;
 }
 
@@ -396,6 +398,19 @@ bool hak__uheap_destroy(struct hak_uheap *own, const char *function)
     return true;
 }
 
+/* The heap has no blocks. In a forked child that found shares and figures half changed, these are its own no longer. */
+static void forget_lost(struct hak_uheap *own)
+{
+    for (struct hak_heap **link = &own->shares; *link != NULL;)
+        if (hak_load(&(*link)->state, HAK_RELAXED) == HAK_HEAP_UNUSABLE)
+            *link = (*link)->share.next;
+        else
+            link = &(*link)->share.next;
+    hak_store(&own->huge_bytes, 0, HAK_RELAXED);
+    hak_store(&own->huge_count, 0, HAK_RELAXED);
+    hak__account_give(&own->account, hak_load(&own->account.used, HAK_RELAXED));
+}
+
 void hak__uheap_reset(struct hak_uheap *own, const char *function)
 {
     if (!own_lock(own, function))
@@ -403,6 +418,7 @@ void hak__uheap_reset(struct hak_uheap *own, const char *function)
     hak__samples_end(&own->samples, false, function);
     end_shares(own, HAK_SHARE_EMPTIED);
     hak__uheap_huge_end_all(own, false);
+    forget_lost(own);
     hak__lock_release(&own->lock);
 }
 

@@ -1,6 +1,8 @@
 /* What include/hakmem.h promises of heaps in the corners: whose a block is, whatever was there before; NULL as a heap; callbacks that
  * allocate; realloc and defaults; the walk over all heaps; what is left of heaps that have ended. */
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "hakmem_region.h"
 #include "harden/mode.h"
@@ -374,6 +376,60 @@ static void ended_heaps_leave_nothing(void **state)
     expect(hak_check_heap());
 }
 
+/* --- limits ------------------------------------------------------------------------------------------------------------------ */
+
+/* A huge block that grows gets room to grow again, but not beyond the limit. */
+static void a_huge_block_grows_within_the_limit(void **state)
+{
+    enum { LIMIT = 8 << 20 };
+    (void)state;
+    for (size_t before = LONG; before < LIMIT; before += 300000)
+        for (size_t after = before; after <= LIMIT; after += 500000) {
+            hak_heap_t *heap = new_heap(LIMIT, NULL, NULL);
+            char *p = hak_heap_malloc(heap, before), *q = p == NULL ? NULL : hak_realloc(p, after);
+            expect(p != NULL || hak__hardened.on); /* guard pages count */
+            expect_op(figures_of(heap).used_bytes, <=, LIMIT);
+            expect(q == NULL || hak_usable_size(q) >= after);
+            hak_heap_destroy(heap);
+        }
+}
+
+static atomic_bool no_more;
+
+static void *use_until_no_more(void *heap)
+{
+    for (size_t n = 16; !atomic_load(&no_more); n = n % 2000 + 16)
+        hak_free(hak_heap_malloc(heap, n));
+    return NULL;
+}
+
+/* Whatever other threads were doing to it at the fork. */
+static void reset_and_use(void *heap)
+{
+    size_t got = 0;
+    hak_heap_reset(heap);
+    expect_eq(figures_of(heap).used_bytes, 0);
+    expect_eq(figures_of(heap).live_blocks, 0);
+    while (hak_heap_malloc(heap, 1000) != NULL)
+        got += 1000;
+    expect(got >= 128 << 10 && figures_of(heap).used_bytes <= 256 << 10);
+}
+
+static void a_reset_heap_is_whole_in_a_child(void **state)
+{
+    pthread_t threads[3];
+    (void)state;
+    hak_heap_t *heap = new_heap(256 << 10, NULL, NULL);
+    for (int i = 0; i < 3; i++)
+        expect_eq(pthread_create(&threads[i], NULL, use_until_no_more, heap), 0);
+    for (int i = 0; i < 60; i++)
+        run_fresh(reset_and_use, heap);
+    atomic_store(&no_more, true);
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    hak_heap_destroy(heap);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -385,6 +441,8 @@ int main(void)
         cmocka_unit_test(a_callback_may_allocate),
         cmocka_unit_test(realloc_keeps_a_block_where_it_is),
         cmocka_unit_test(figures_are_those_of_the_blocks),
+        cmocka_unit_test(a_huge_block_grows_within_the_limit),
+        cmocka_unit_test(a_reset_heap_is_whole_in_a_child),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
