@@ -17,7 +17,7 @@
 #include "support/figures.h"
 #include "support/stress.h"
 
-enum { BLOCKS = 1200, THREADS = 4, STARTS = 16, CALLS_LEAST = 100, RUNS = 2 };
+enum { BLOCKS = 1200, THREADS = 4, STARTS = 16, CALLS_LEAST = 100, RUNS = 3 };
 
 static struct stress_block blocks[BLOCKS];
 static _Atomic uint64_t refused;
@@ -195,7 +195,7 @@ static size_t taken_now(void)
     return figures.taken;
 }
 
-/* The workload as if nothing had happened, a few times: SuperSlabs lost by it would add up. */
+/* The workload as if nothing had happened, a few times: SuperSlabs lost by it would add up. The first run may find another layout. */
 static void expect_recovery(void)
 {
     size_t taken[RUNS];
@@ -205,8 +205,8 @@ static void expect_recovery(void)
         stress_expect_empty();
         taken[run] = taken_now();
     }
-    STRESS_EXPECT(taken[RUNS - 1] <= taken[0] + 3, "%zu SuperSlabs stay taken after %d runs, %zu after the first",
-                  taken[RUNS - 1], RUNS, taken[0]);
+    STRESS_EXPECT(taken[RUNS - 1] <= taken[1] + 1, "%zu SuperSlabs stay taken after %d runs, %zu after the second",
+                  taken[RUNS - 1], RUNS, taken[1]);
 }
 
 static void one_case(const void *argument)

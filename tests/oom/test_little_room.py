@@ -17,7 +17,7 @@ MIB = 1 << 20
 SIZES = [100, 1000, 3000, 20000, 100 << 10, 0]
 LIMITS = [("RLIMIT_AS", resource.RLIMIT_AS), ("RLIMIT_DATA", resource.RLIMIT_DATA)]
 LEAST = 0.75
-OWN_PAGES = 96 << 10   # of the library's file: a fiftieth of 5 MiB, and nothing of address space or data
+OWN_PAGES = 128 << 10   # of the library's file: a fortieth of 5 MiB, and nothing of address space or data
 
 
 def run(library, command, limit=None):

@@ -49,11 +49,11 @@ static void *by_posix_memalign(size_t align, size_t n)
 }
 
 /* In hardened mode the first block of a class comes with the marks of those that will follow it, and the first calls from a
- * place with their stacks and their blocks' places in a table. */
+ * place with their stacks and their blocks' places in a table, which lie as far apart as the blocks. */
 static size_t pages_allowed(size_t align)
 {
     const char *harden = getenv("HAKMEM_HARDEN");
-    size_t marks = harden != NULL && *harden == '1' ? 12 : 0;
+    size_t marks = harden != NULL && *harden == '1' ? 16 : 0;
     return marks + (align < (size_t)32 << 20 ? 2 : 3);
 }
 
