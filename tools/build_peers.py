@@ -124,18 +124,26 @@ def jemalloc(peer: Built, source: Path, log: Path) -> None:
 # What is no part of tcmalloc's library of 8 KiB pages: tests, variants, and profiles written by protobuf.
 NOT_TCMALLOC = re.compile(r"_(test|tests|fuzz|benchmark|test_helper|unsupported)\.|/(mock|want|enable)_|profile_(builder|marshaler)|"
                           r"_(below_64|pow2)_|testing|selsan|legacy")
-NOT_ABSEIL = re.compile(r"test|benchmark|mock|print_hash_of|gentables|absl_(parse|flags)|/(flags|log)/")
+NOT_ABSEIL = re.compile(r"test|benchmark|mock|matchers|print_hash_of|gentables|absl_(parse|flags)|/(flags|log)/")
 
 
-def tcmalloc(peer: Built, source: Path, log: Path) -> None:
-    """By the files in its folders, as its own build is bazel's."""
+def tcmalloc_sources(source: Path) -> list[Path]:
+    """The files that the crate's own build names, without its bridge; or those in the repositories' folders, whose build is bazel's."""
+    named = source.parent / "build.rs"
+    if named.is_file():
+        found = re.findall(r'"c_src/([\w/.-]+\.(?:cc|S))"', named.read_text())
+        return [source / name for name in [*found, "tcmalloc/tcmalloc/tcmalloc.cc"] if "bridge" not in name]
     folders = (source / "tcmalloc" / "tcmalloc", source / "tcmalloc" / "tcmalloc" / "internal")
     sources = [file for folder in folders for kind in ("*.cc", "*.S") for file in sorted(folder.glob(kind))
                if not NOT_TCMALLOC.search(f"/{file.name}") and "percpu_rseq_" not in file.name.replace("_asm", "")]
     sources += [file for file in sorted((source / "abseil-cpp" / "absl").rglob("*.cc"))
                 if not NOT_ABSEIL.search(str(file.relative_to(source / "abseil-cpp")))]
+    return sources
+
+
+def tcmalloc(peer: Built, source: Path, log: Path) -> None:
     build = peer.folder / "build"
-    build.mkdir()
+    build.mkdir(exist_ok=True)
     flags = ("-std=c++20", *C_FLAGS, "-ffunction-sections", "-fdata-sections", "-DTCMALLOC_INTERNAL_8K_PAGES",
              f"-I{source}/abseil-cpp", f"-I{source}/tcmalloc")
 
@@ -145,7 +153,7 @@ def tcmalloc(peer: Built, source: Path, log: Path) -> None:
         return target
 
     with ThreadPoolExecutor(JOBS) as pool:
-        objects = list(pool.map(compile_one, sources))
+        objects = list(pool.map(compile_one, tcmalloc_sources(source)))
     run(["g++", "-shared", "-pthread", "-Wl,--gc-sections", "-o", peer.path, *objects], build, log)
 
 
