@@ -187,10 +187,10 @@ static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
     return block != NULL ? block : hak__uheap_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");
 }
 
-/* The share's bin is empty, as those of a bump heap mostly are. */
+/* The share's bin is empty, as those of a bump heap mostly are. Without a heap the share is the thread's heap. */
 static hak_noinline void *heap_malloc_missed(hak_heap_t *own, size_t n, struct hak_heap *share)
 {
-    void *block = hak__bump_may() ? hak__bump_cut(share, n) : NULL;
+    void *block = own != NULL && hak__bump_may() ? hak__bump_cut(share, n) : NULL; /* NULL: it may be the sentinel */
     return hak_likely(block != NULL) ? block : heap_malloc_slow(own, n);
 }
 

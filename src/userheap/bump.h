@@ -53,6 +53,7 @@ hak_inline char *hak__bump_end(const char *at)
  * thread that has the share. */
 hak_inline void *hak__bump_cut(struct hak_heap *share, size_t n)
 {
+    hak_assert(hak_peek(&share->own) != NULL, "a share of a user heap");
     char *at = share->share.bump;
     size_t size = hak_align_up(n + (n == 0), HAK_ALIGN);
     if (size > (size_t)(share->share.bump_end - at))
