@@ -281,7 +281,7 @@ static size_t claim_in(size_t super, unsigned count, bool *fresh)
 
 /* --- search -------------------------------------------------------------------------------------------------------- */
 
-/* BARE_ONES: of a process that is not thrifty: the system or a limit has refused a whole one, and may refuse the next piece. */
+/* BARE_ONES: the system or a limit has refused a whole one, and may refuse the next piece. Not in a thrifty process, where all are. */
 enum which_supers { HOT_ONES, DRAINING_ONES, BARE_ONES };
 
 static hak_rare_data _Atomic bool has_bare;
@@ -366,10 +366,10 @@ size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh)
         return HAK_NO_RUN;
     if (opening == HAK_OPEN_SMALL && *fresh && !hak__super_is_bare(super))
         hak__prefault(super, pool_in_slabs());
-    bool bare = hak__super_is_bare(super);
     tier_opened(super);
-    hak_store(&has_bare, hak_load(&has_bare, HAK_RELAXED) || bare, HAK_RELAXED);
-    unsigned first = bare ? 0 : (unsigned)hak__layout_choice(super, HAK_SUPER_SLABS + 1 - count);
+    if (opening == HAK_OPEN_BARE && !hak__hardened.guards) /* with guards all are bare */
+        hak_store(&has_bare, true, HAK_RELAXED);
+    unsigned first = hak__super_is_bare(super) ? 0 : (unsigned)hak__layout_choice(super, HAK_SUPER_SLABS + 1 - count);
     hak__slabs_open(&hak__supers[super], first + count, *fresh);
     set_hints(super, first == 0 ? hak_load(&hak__supers[super].slabs, HAK_SEQ_CST)
                                 : (*fresh ? hak__slabs_release_clean : hak__slabs_release)(&hak__supers[super], 0, first));
