@@ -389,6 +389,8 @@ static void forked_children_end_trees(void **state)
 {
     pthread_t threads[3];
     (void)state;
+    if (HAK_TSAN) /* a child may wait for a lock of the sanitizer's own, which another thread held at the fork */
+        skip();
     hak_heap_t *server = below(NULL, "server", 64 * MIB), *connection = below(server, NULL, 0);
     for (int i = 0; i < 3; i++)
         pthread_create(&threads[i], NULL, until_over, connection);
