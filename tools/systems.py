@@ -101,7 +101,7 @@ class Inside:
         if target.exists():
             return 0
         compiler = ["g++", "-std=gnu++17"] if source.suffix == ".cpp" else ["gcc", "-std=gnu17"]
-        # Only a system older than this one builds here. Its linker would give out the address of a stub in the program as malloc's.
+        # A system older than this one: it has mallinfo, and its linker takes a stub in the program for malloc without -fno-plt.
         older = ("-Dmallinfo2=mallinfo", "-fno-plt")
         status, said = self.call([*compiler, "-D_GNU_SOURCE", *older, "-w", "-I", ROOT / "include", source, "-o", target, *flags])
         if status != 0:

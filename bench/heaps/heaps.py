@@ -36,7 +36,7 @@ TIMEOUT_S = 300
 class Column:
     name: str
     preload: Path | None = None
-    library: Path | None = None   # opened by the program
+    opened: Path | None = None    # by the program
     flags: int = 0
     plain: bool = False           # malloc and free instead of heaps
 
@@ -44,8 +44,8 @@ class Column:
         mine = {name: value for name, value in os.environ.items() if not name.startswith(("HAKMEM_", "TABLE_", "LD_"))}
         if self.preload is not None:
             mine["LD_PRELOAD"] = str(self.preload)
-        if self.library is not None:
-            mine["TABLE_LIBRARY"] = str(self.library)
+        if self.opened is not None:
+            mine["TABLE_OPENED"] = str(self.opened)
         if self.flags:
             mine["TABLE_FLAGS"] = str(self.flags)
         return mine
@@ -126,20 +126,18 @@ def pool_library(name: str, pattern: str) -> Path | None:
 
 
 def columns(library: Path, folder: Path) -> list[Column]:
-    found = [Column("malloc", library, plain=True), Column("heap", library)]
-    if "HAK_HEAP_BUMP" in (ROOT / "include" / "hakmem.h").read_text():
-        found.append(Column("bump", library, flags=BUMP))
+    found = [Column("malloc", library, plain=True), Column("heap", library), Column("bump", library, flags=BUMP)]
     installed = find_peers()
     found += [Column(name, installed[name]) for name in ("mimalloc2", "mimalloc3", "jemalloc5") if installed[name] is not None]
     monotonic = folder / "monotonic.so"
     compiler = shutil.which(os.environ.get("CXX", "c++"))
     if compiler is not None and subprocess.run([compiler, "-O2", "-std=c++17", "-shared", "-fPIC", HERE / "monotonic.cpp", "-o", monotonic],
                                                check=False).returncode == 0:
-        found.append(Column("pmr", library=monotonic))
+        found.append(Column("pmr", opened=monotonic))
     for name, pattern in (("apr", r"libapr-1\.so\.0"), ("talloc", r"libtalloc\.so\.2")):
         pool = pool_library(name, pattern)
         if pool is not None:
-            found.append(Column(name, library=pool))
+            found.append(Column(name, opened=pool))
     missing = sorted({"mimalloc2", "mimalloc3", "jemalloc5", "pmr", "apr", "talloc"} - {each.name for each in found})
     if missing:
         print(f"not installed: {', '.join(missing)}")

@@ -9,7 +9,6 @@
  *   reset:   the same, but the heap is reset
  *   limit:   THREADS threads fill a heap of NUMBER bytes with blocks of 1 to 1024 bytes by turns until one fails; prints their usable bytes
  *   one:     COUNT heaps with one block of NUMBER bytes at once; prints the resident bytes of each
- *   again:   COUNT heaps with one block are made and ended
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -90,7 +89,7 @@ static void find_interface(int plain)
     static const char *const mimalloc[] = {"mi_heap_new", "mi_heap_malloc", "mi_free", "mi_heap_destroy", NULL, "mi_heap_set_default"};
     static const char *const apr[] = {NULL, "apr_palloc", NULL, "apr_pool_destroy", "apr_pool_clear", NULL};
     static const char *const monotonic[] = {"monotonic_new", "monotonic_take", NULL, "monotonic_end", "monotonic_reset", NULL};
-    void *library = open_or_not(getenv("TABLE_LIBRARY"));
+    void *library = open_or_not(getenv("TABLE_OPENED"));
     if (plain || (library == NULL && found("hakmem", RTLD_DEFAULT, hakmem)) || found("mimalloc", RTLD_DEFAULT, mimalloc))
         return;
     if (library == NULL) {
@@ -109,7 +108,7 @@ static void find_interface(int plain)
     } else {
         *(void **)&talloc_make = dlsym(library, "talloc_named_const"), *(void **)&talloc_end = dlsym(library, "_talloc_free");
         if (talloc_make == NULL || talloc_end == NULL)
-            fail("no heaps in TABLE_LIBRARY");
+            fail("no heaps in TABLE_OPENED");
         kind = "talloc", make = talloc_new, take = talloc_take, give = talloc_drop, end = talloc_drop;
         *(void **)&reset = dlsym(library, "talloc_free_children");
     }
@@ -221,7 +220,7 @@ static size_t resident(void)
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-static void one(size_t size, size_t count, int at_once)
+static void one(size_t size, size_t count)
 {
     size_t before = 0;
     for (size_t i = 0; i <= count; i++) { /* the first one is not counted */
@@ -231,8 +230,6 @@ static void one(size_t size, size_t count, int at_once)
         memset(block, 1, size);
         if (i == 0)
             before = resident();
-        if (!at_once)
-            end(heap);
     }
     printf("bytes=%zu\n", (resident() - before) / count);
 }
@@ -253,8 +250,8 @@ int main(int argc, char **argv)
         fill(number, count, work[0] == 'r');
     else if (strcmp(work, "limit") == 0)
         limit(number);
-    else if (strcmp(work, "one") == 0 || strcmp(work, "again") == 0)
-        one(number, count, work[0] == 'o');
+    else if (strcmp(work, "one") == 0)
+        one(number, count);
     else if (strcmp(work, "switch") == 0 && choose != NULL)
         for (void *heap = heap_new(0); count > 0; count--)
             choose(choose(heap));

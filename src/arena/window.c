@@ -1,7 +1,7 @@
 /* Chooses where the heap lives: at a random, SuperSlab-aligned base in a part of the address space that other programs rarely use
- * (the same in each run with HAKMEM_LAYOUT_SEED, or if the process was started with fixed addresses). First come the ranges for sampled blocks and for blocks
- * of size 0, then the metadata windows, then user data. Nothing is reserved: the choice is only a number. If a few random bases are
- * refused (a simulator or a small address space), the system is asked for ever smaller free ranges.
+ * (the same in each run with HAKMEM_LAYOUT_SEED, or if the process was started with fixed addresses). First come the ranges for
+ * sampled blocks and for blocks of size 0, then the metadata windows, then user data. Nothing is reserved: the choice is only a number.
+ * If a few random bases are refused (a simulator or a small address space), the system is asked for ever smaller free ranges.
  * Also opens parts of the window for runs, and steps over foreign mappings. */
 #include "arena/window.h"
 

@@ -38,14 +38,14 @@
 #define hak_fast_path __attribute__((aligned(64)))
 /* Fetches the cache line of any address for writing. If another processor has written the line, a load and then a store would fetch
  * it twice. */
-#if defined(__x86_64__) && !defined(__clang__)
+#if defined(__x86_64__)
 #define hak_prefetch_to_write(p) __asm__ volatile("prefetchw %0" : : "m"(*(const char *)(p)))
 #else
 #define hak_prefetch_to_write(p) __builtin_prefetch((p), 1)
 #endif
 /* Declares `linked`, the C library's function `name` by the version that every glibc gives it on these processors; NULL where no
  * loaded library has it. */
-#if defined(__x86_64__) && !defined(__clang__)
+#if defined(__x86_64__)
 #define HAK_FIRST_GLIBC "GLIBC_2.2.5"
 #elif defined(__aarch64__)
 #define HAK_FIRST_GLIBC "GLIBC_2.17"

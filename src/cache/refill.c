@@ -73,7 +73,8 @@ void hak__cache_drain(struct hak_heap *heap, uint32_t class_index, uint32_t coun
 uint32_t hak__cache_count(struct hak_heap *heap, uint32_t class_index)
 {
     struct hak_heap_class *class = &heap->classes[class_index];
-    void **top = hak_peek(&hak__heap_bin(heap, class_index)->top), **bottom = hak_peek(&class->bottom);
+    struct hak_bin *bin = hak_peek(&heap->closed_reasons[class_index]) != 0 ? &class->hidden : &heap->bins[class_index];
+    void **top = hak_peek(&bin->top), **bottom = hak_peek(&class->bottom);
     /* To another thread the two words may date from different moments. */
     return bottom != NULL && top >= bottom && top <= bottom + class->ceiling ? (uint32_t)(top - bottom) : 0;
 }

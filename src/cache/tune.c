@@ -128,20 +128,28 @@ static uint32_t reasons_to_close(const struct hak_heap *heap, uint32_t index)
     return reasons | (heap->classes[index].capacity == 0 ? HAK_CLOSED_UNCACHED : 0);
 }
 
+/* Others look at bins meanwhile, for figures alone (hak__cache_count). */
+static void bin_set(struct hak_bin *bin, void **top, void **end)
+{
+    hak_slot_store(&bin->top, top);
+    hak_slot_store(&bin->end, end);
+}
+
 /* A closed bin: the visible one looks empty to a pop and full to a push, the real one is hidden. */
 static void open_or_close(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
     uint32_t reasons = reasons_to_close(heap, index), before = heap->closed_reasons[index];
-    heap->closed_reasons[index] = (uint8_t)reasons;
+    hak_slot_store(&heap->closed_reasons[index], (uint8_t)reasons);
     if ((reasons != 0) == (before != 0))
         return;
     if (reasons != 0) {
-        class->hidden = heap->bins[index];
+        bin_set(&class->hidden, heap->bins[index].top, heap->bins[index].end);
         class->absorbs = heap->absorb[index] != NULL;
         heap->absorb[index] = NULL; /* a limit would not say where the closed bin's top lies */
     }
-    heap->bins[index] = reasons != 0 ? (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP } : class->hidden;
+    bin_set(&heap->bins[index], reasons != 0 ? HAK_CLOSED_TOP : class->hidden.top,
+            reasons != 0 ? HAK_CLOSED_TOP : class->hidden.end);
 }
 
 void hak__cache_profile(struct hak_heap *heap)
@@ -233,7 +241,7 @@ void hak__cache_open_class(struct hak_heap *heap, uint32_t index)
     hak_owner_store(&class->bottom, bottom);
     if (class->local)
         place_locally(heap, index);
-    class->hidden = (struct hak_bin){ class->bottom, class->bottom + class->capacity };
+    bin_set(&class->hidden, class->bottom, class->bottom + class->capacity);
     open_or_close(heap, index);
     count_first_capacity(heap, index);
 }
@@ -243,13 +251,13 @@ static void close_class(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
     if (class->bottom != NULL) {
-        class->hidden = (struct hak_bin){ NULL, NULL };
-        class->bottom = NULL;
+        hak_slot_store(&class->bottom, NULL);
+        bin_set(&class->hidden, NULL, NULL);
         class->capacity = 0;
     }
-    heap->bins[index] = (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
+    bin_set(&heap->bins[index], HAK_CLOSED_TOP, HAK_CLOSED_TOP);
     heap->absorb[index] = NULL;
-    heap->closed_reasons[index] = (uint8_t)reasons_to_close(heap, index);
+    hak_slot_store(&heap->closed_reasons[index], (uint8_t)reasons_to_close(heap, index));
 }
 
 /* The budget of a heap without an open class. */

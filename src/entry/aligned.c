@@ -169,7 +169,7 @@ static hak_noinline void *aligned_move(void *p, size_t align, size_t have, size_
 }
 
 /* Whether the alignment gives a request of n bytes just `have` bytes, as a sized free will expect. */
-static bool is_least(size_t align, size_t have, size_t n)
+static bool gives_just(size_t align, size_t have, size_t n)
 {
     uint32_t class = align <= PTRDIFF_MAX ? hak__aligned_class(align, n) : HAK_CLASSES;
     return class < HAK_CLASSES && hak__classes[class].size == have;
@@ -193,6 +193,6 @@ hak_export void *hak_aligned_realloc(void *p, size_t align, size_t n)
     size_t have = hak_likely(class != NULL) ? class->size : hak__usable(p, "aligned_realloc");
     if (hak_unlikely(have == HAK_NO_BLOCK))
         return hak__fail(EINVAL);
-    bool stays = hak_unlikely(hak__hardened.on) ? n == have : n <= have && (n >= have / 2 + have % 2 || is_least(align, have, n));
+    bool stays = hak_unlikely(hak__hardened.on) ? n == have : n <= have && (n >= have / 2 + have % 2 || gives_just(align, have, n));
     return stays && (uintptr_t)p % align == 0 ? p : aligned_move(p, align, have, n);
 }

@@ -191,8 +191,8 @@ hak_inline void hak__account_note(struct hak_account *account, size_t used)
         hak_store(&account->peak, used, HAK_RELAXED);
 }
 
-/* Forked in the middle of this or the next, a child finds that the accounts above count too much, never too little. Relaxed: the figures guard
- * nothing. */
+/* Forked in the middle of this or the next, a child finds that the accounts above count too much, never too little. Relaxed: the
+ * figures guard nothing. */
 hak_inline void hak__account_give(struct hak_account *account, size_t bytes)
 {
     for (; account != NULL; account = account->above) {
@@ -202,8 +202,8 @@ hak_inline void hak__account_give(struct hak_account *account, size_t bytes)
     }
 }
 
-/* Counts `bytes`, in the accounts above first, as deep as HAK_OWN_DEPTH; or returns the one whose limit does not allow it, unless no limit is
- * `asked`, because a block has become longer than was counted. */
+/* Counts `bytes`, in the accounts above first, as deep as HAK_OWN_DEPTH; or returns the one whose limit does not allow it, unless no
+ * limit is `asked`, because a block has become longer than was counted. */
 static inline struct hak_account *hak__account_try(struct hak_account *account, size_t bytes, bool asked)
 {
     size_t limit = asked ? hak_load(&account->limit, HAK_RELAXED) : SIZE_MAX, used = hak_load(&account->used, HAK_RELAXED);

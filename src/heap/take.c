@@ -372,18 +372,22 @@ hak_inline uint32_t take_warm(struct hak_heap *heap, struct hak_span *span, void
     return got;
 }
 
-/* With HAKMEM_LAYOUT_SEED a new span of a tiny class begins anywhere in its first 4 KiB: the blocks before go back behind the first. */
+enum { DISPLACED_MOST = 4 << 10 }; /* bytes */
+
+/* With HAKMEM_LAYOUT_SEED a new span of a tiny class gives a later block first: those before it go back. */
 static hak_cold uint32_t take_displaced(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want)
 {
-    void *before[256];
-    uint32_t class = span->class, room = sizeof before / sizeof *before * 16 / hak__classes[class].size, got = 0, skipped = 0;
-    uint64_t what = (uint64_t)heap->id << 32 | class << 16 | (uint16_t)hak_counted(&heap->classes[class].span_count);
-    uint32_t skip = hak__classes[class].size > 1024 ? 0 : (uint32_t)hak__layout_choice(what, room);
-    if (skip == 0 || span->frontier != 0 || span->keys != HAK_SPAN_KEYS_WHOLE)
+    void *before[DISPLACED_MOST / HAK_ALIGN];
+    uint32_t class = span->class, got = 0;
+    if (hak__classes[class].size > HAK_TINY_MAX || span->frontier != 0 || span->keys != HAK_SPAN_KEYS_WHOLE)
         return 0;
-    note_taken(heap, class, skipped = hak__span_take(span, before, skip));
+    uint64_t what = (uint64_t)heap->id << 32 | class << 16 | (uint16_t)hak_counted(&heap->classes[class].span_count);
+    uint32_t skip = (uint32_t)hak__layout_choice(what, DISPLACED_MOST / hak__classes[class].size);
+    uint32_t skipped = skip == 0 ? 0 : hak__span_take(span, before, skip);
+    note_taken(heap, class, skipped);
     take_from(heap, span, out, want, &got);
-    hak__heap_give(heap, before + skip - skipped, skipped, "malloc");
+    if (skipped != 0)
+        hak__heap_give(heap, before + skip - skipped, skipped, "malloc");
     return got;
 }
 

@@ -117,8 +117,8 @@ void hak__request_relieve(size_t n)
     if (relief_state() == hak_load(&state_then, HAK_RELAXED) && now - hak_load(&then_ms, HAK_RELAXED) < RELIEF_MS
         && hak_fetch_add(&turns, 1, HAK_RELAXED) % RELIEF_TURNS != 0)
         return;
-    collect(n > hak__classes[HAK_CLASS_MID_LAST].size ? hak__cache_flush
-                                                      : flush_most); /* small requests do not need what that frees */
+    /* For a long request SuperSlabs have to become whole; in what then stays unused there is room for a report. */
+    collect(n > HAK_MID_MAX ? hak__cache_flush : flush_most);
     hak_store(&then_ms, now, HAK_RELAXED);
     hak_store(&state_then, relief_state(), HAK_RELAXED);
 }

@@ -27,6 +27,19 @@ bench_lines() {
   exec python3 -B bench/lines/lines.py "$@"
 }
 
+# bench_beside_peers PROGRAM [ARGUMENT...]: a program of bench/ that needs the release build and, as far as they can be had, the peers.
+bench_beside_peers() {
+  program=$1
+  shift
+  case " $* " in
+    *" --help "*) exec python3 -B "$program" "$@" ;;
+  esac
+  ensure build
+  ensure peers || say "going on with the allocators that are installed"
+  build_preset release
+  exec python3 -B "$program" "$@"
+}
+
 cmd_bench() {
   case ${1:-} in
     --recipes)
@@ -47,16 +60,7 @@ cmd_bench() {
       build_preset release
       lab_tool bench/error_rates.py "$@"
       ;;
-    --heaps)
-      shift
-      case " $* " in
-        *" --help "*) exec python3 -B bench/heaps/heaps.py "$@" ;;
-      esac
-      ensure build
-      ensure peers || say "going on with the allocators that are installed"
-      build_preset release
-      exec python3 -B bench/heaps/heaps.py "$@"
-      ;;
+    --heaps) shift; bench_beside_peers bench/heaps/heaps.py "$@" ;;
     --publish) bench_suite "$@" ;;
     --suite)
       shift
@@ -77,28 +81,9 @@ cmd_bench() {
       bench_scaling "$@"
       ;;
     --lines) shift; bench_lines "$@" ;;
-    --memory | --drift)
-      kind=$1
-      shift
-      [ "$kind" = --memory ] || set -- --only '^drift$' "$@"
-      case " $* " in
-        *" --help "*) exec python3 -B bench/memory/memory.py "$@" ;;
-      esac
-      ensure build
-      ensure peers || say "going on with the allocators that are installed"
-      build_preset release
-      exec python3 -B bench/memory/memory.py "$@"
-      ;;
-    --tail)
-      shift
-      case " $* " in
-        *" --help "*) exec python3 -B bench/tail.py "$@" ;;
-      esac
-      ensure build
-      ensure peers || say "going on with the allocators that are installed"
-      build_preset release
-      exec python3 -B bench/tail.py "$@"
-      ;;
+    --memory) shift; bench_beside_peers bench/memory/memory.py "$@" ;;
+    --drift) shift; bench_beside_peers bench/memory/memory.py --only '^drift$' "$@" ;;
+    --tail) shift; bench_beside_peers bench/tail.py "$@" ;;
     --guard)
       shift
       ensure build
