@@ -119,12 +119,12 @@ def counts(counted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> li
     run, build, lines = one_run.run, worth.build, list[list[int]]()
     turns = tmp_path / "turns"
 
-    def instead(command: Sequence[str], environment: Mapping[str, str], **how: Any) -> one_run.Outcome:
+    def instead(command: Sequence[str], environment: Mapping[str, str], *limit: Any, **how: Any) -> one_run.Outcome:
         if "WORTH_FILE" not in environment:
-            return run(command, environment, **how)
+            return run(command, environment, *limit, **how)
         turns.unlink(missing_ok=True)
         more = {"LD_PRELOAD": f"{counted} {environment['LD_PRELOAD']}", "TURNS_FILE": str(turns)}
-        outcome = run(command, {**environment, **more}, **how)
+        outcome = run(command, {**environment, **more}, *limit, **how)
         written = Path(environment["WORTH_FILE"]).read_text().splitlines()
         lines.extend([int(word) for word in line.split()] for line in written)
         waited = sum(map(int, turns.read_text().split())) / TURNS_PER_NS * 1e-9

@@ -24,6 +24,12 @@ COUNTED_EXACTLY = ["test_bytes", "test_json", "test_dict", "test_list"]
 AT_ONCE = 5
 HANGS_AFTER_S = 450  # then regrtest shows the stacks and ends
 
+# A thread that ends reads its interpreter once more when it has given up the lock, by which time
+# another thread may have freed it (drop_gil in Python's ceval_gil.h): it crashes wherever freed
+# memory is taken away at once, as in hardened mode, or on glibc with
+# GLIBC_TUNABLES=glibc.malloc.mmap_threshold=32768.
+LEFT_OUT = "test_threads_join*"
+
 # The tests compare what their children write to stderr, so that only this process may print
 # statistics: the library has read the option, the children shall not see it. regrtest's own main is
 # called because `-m test` starts another process in newer versions. A shell that starts tests in the
@@ -71,7 +77,8 @@ def run_module(python, module, allocator, directory):
     report = directory / "report.xml"
     printed = ""
     try:
-        allocator.run([python, "-c", RUNNER, "--timeout", HANGS_AFTER_S, "--junit-xml", report, module],
+        allocator.run([python, "-c", RUNNER, "--timeout", HANGS_AFTER_S, "--junit-xml", report,
+                       "--ignore", LEFT_OUT, module],
                       cwd=directory, extra={"PYTHONMALLOC": "malloc", "TMPDIR": str(directory)},
                       limit_s=HANGS_AFTER_S + 60)
     except Hang:
