@@ -36,7 +36,8 @@ static hak_cold size_t report_freed(const void *p, uint32_t class, const char *f
     return HAK_NO_BLOCK;
 }
 
-/* Reports p and returns HAK_NO_BLOCK if it is no block in use, given that it bears no seal or, without canaries, may be free; else n. */
+/* Reports p and returns HAK_NO_BLOCK if it is no block in use, given that it bears no seal or, without canaries, may be free; else n.
+ * Without canaries no mark proves anything: blocks that are not cleared hold old ones, which realloc or the program copies. */
 static hak_cold size_t judge_block(const void *p, uint32_t class, uint64_t mark, const char *function, const char *why_freed,
                                    size_t n)
 {
@@ -44,9 +45,12 @@ static hak_cold size_t judge_block(const void *p, uint32_t class, uint64_t mark,
     const struct hak_span *span = hak__span_at(hak__slab_of(p));
     if (hak__span_index(span, p, &index) != HAK_SPAN_OK)
         return report_invalid(p, function, "not the start of a block");
-    if (index >= span->frontier || mark == hak__hardened.never_key)
+    bool never = index >= span->frontier || (hak__hardened.canary && mark == hak__hardened.never_key);
+    if (!never && !hak__cache_has_freed(NULL, class, p))
+        return n;
+    if (never || mark == hak__hardened.never_key)
         return report_invalid(p, function, "this block was never allocated");
-    return hak__cache_has_freed(NULL, class, p) ? report_freed(p, class, function, why_freed) : n;
+    return report_freed(p, class, function, why_freed);
 }
 
 /* Survives an overflow: the block is sealed anew, and is never freed if this was its free. `n`: the bytes asked for, or at most. */

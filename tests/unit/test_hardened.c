@@ -1,11 +1,12 @@
 /* harden/mode.h: a freed large block is closed by the kernel's guards, or where there are none by protection, and is zero when
  * it is opened again; where the system refuses both it is only cleared; one that cannot be opened again is given to nobody;
- * who looks at a block keeps it from being closed meanwhile. */
-#include "harden/spans.h"
+ * who looks at a block keeps it from being closed meanwhile. harden/harden.h: without canaries a block in use may bear a mark. */
+#include "harden/harden.h"
 #include "heap/heap.h"
 
 #include "arena/runs.h"
 #include "diag/options.h"
+#include "diag/report.h"
 #include "hakmem.h"
 #include "support/fake_os.h"
 #include "support/heaps.h"
@@ -21,7 +22,7 @@ static void start_with(bool guards, char *parts)
     hak__options_read_from(NULL, environment);
     heaps_start();
     hak__hardened_begin();
-    expect(hak__hardened.on && hak__hardened_closes(hak__class_of(large)));
+    expect(hak__hardened.on);
 }
 
 static void start(bool guards) { start_with(guards, (char[]){ "HAKMEM_HARDEN=1" }); }
@@ -33,6 +34,7 @@ static char *first_block(void)
 {
     void *blocks[1];
     struct hak_heap *heap = heap_open(HAK_MODE_HARDENED);
+    expect(hak__hardened_closes(large_class()));
     expect(hak__heap_lock(heap));
     expect_eq(hak__heap_take(heap, large_class(), blocks, 1), 1);
     hak__heap_unlock(heap);
@@ -210,6 +212,74 @@ FRESH_TEST(a_span_sleeps)
     hak__heap_unlock(heap);
 }
 
+/* --- marks without canaries ---------------------------------------------------------------------------------------------- */
+
+static unsigned survived;
+static char said[256];
+
+static void note(const struct hak_mistake *mistake, const char *line)
+{
+    (void)mistake;
+    survived++;
+    snprintf(said, sizeof said, "%s", line);
+}
+
+static bool is_reported(const void *p, const char *why)
+{
+    unsigned before = survived;
+    bool none = hak__harden_size(p, hak__owner_of(p), "free", NULL) == HAK_NO_BLOCK;
+    expect_eq(survived - before, none);
+    return none && strstr(said, why) != NULL;
+}
+
+/* Blocks that are not cleared hold old marks; a realloc or a copy by the program puts one where the block's own mark would be. */
+static void bear_mark(size_t n, uint64_t mark)
+{
+    char *p = hak_malloc(n);
+    uint32_t class = hak__owner_class(hak__owner_of(p));
+    size_t room = hak__hardened.room[class];
+    memset(p, 0x5a, room);
+    *hak__hardened_mark(p, class) = mark;
+    expect(hak__harden_is_live(p, class));
+    expect_eq(hak_usable_size(p), room);
+    p = hak_realloc(p, 4 * room);
+    expect(p != NULL && p[room - 9] == 0x5a);
+    char *q = hak_realloc(p, room); /* copies the whole block, the mark last */
+    expect(q != NULL && q != p && *hak__hardened_mark(q, class) == mark);
+    expect_eq(hak_usable_size(q), room);
+    expect_eq(survived, 0);
+    hak_free(q);
+    expect_eq(survived, 0);
+}
+
+FRESH_TEST(a_mark_alone_proves_nothing)
+{
+    (void)argument;
+    start_with(true, (char[]){ "HAKMEM_HARDEN=random" });
+    hak__misuse_survive = note;
+    for (size_t n = 48; n <= 100 << 10; n *= 2) {
+        bear_mark(n, hak__hardened.never_key);
+        bear_mark(n, hak__freed_key);
+    }
+}
+
+/* In a bin or in the span. */
+FRESH_TEST(never_allocated_and_freed_are_told_apart)
+{
+    (void)argument;
+    start_with(true, (char[]){ "HAKMEM_HARDEN=random" });
+    hak__misuse_survive = note;
+    char *p = hak_malloc(100);
+    const struct hak_span *span = hak__span_at(hak__slab_of(p));
+    expect_op(span->frontier, >, 1);
+    for (uint32_t i = 0; i < span->frontier; i++) {
+        char *other = hak__span_start(span) + i * hak__classes[span->class].size;
+        expect(other == p || (is_reported(other, "never allocated") && !hak__harden_is_live(other, span->class)));
+    }
+    hak_free(p);
+    expect(is_reported(p, "double free"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +292,8 @@ int main(void)
         cmocka_unit_test(grows_by_pages),
         cmocka_unit_test(grown_bytes_tell_nothing),
         cmocka_unit_test(a_span_sleeps),
+        cmocka_unit_test(a_mark_alone_proves_nothing),
+        cmocka_unit_test(never_allocated_and_freed_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
