@@ -193,7 +193,7 @@ def large(hosts: int, step_s: int) -> dict[str, float | str]:
         before = children_seconds()
         with real.serving(folder) as url, (folder / "verdict.json").open("w+") as file:
             began = time.monotonic()
-            command = [sys.executable, "-m", "hakmem_lab", "fleet", "verdict", "--prometheus", url, "--plan", folder / "plan.json", "--json"]
+            command = [sys.executable, "-m", "hakmem_lab", "fleet", "verdict", "--prometheus", url, "--plan", str(folder / "plan.json"), "--json"]
             _, status, used = os.wait4(subprocess.Popen(command, stdout=file).pid, 0)
             seconds = time.monotonic() - began
             file.seek(0)
@@ -221,7 +221,7 @@ def main() -> None:
     parser.add_argument("--looks", default="daily,end", help="each fleet is judged with looks on every day, with one at the end, or both")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--memory", action="store_true", help="without Prometheus")
-    parser.add_argument("--record", type=Path, default=Path("fleet-rates.jsonl"))
+    parser.add_argument("--record", type=Path, default=Path("out/fleet-rates.jsonl"))
     asked = parser.parse_args()
     if not asked.memory and not real.is_here():
         sys.exit("prometheus and promtool are not installed: apt-get install prometheus")
