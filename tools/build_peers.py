@@ -55,7 +55,8 @@ ABSEIL = ("abseil/abseil-cpp", "20260817.0")  # what Google's tcmalloc is writte
 
 
 def clone(repository: str, revision: str, target: Path, log: Path) -> None:
-    run(["git", "clone", "--quiet", "--no-checkout", "--filter=blob:none", f"https://github.com/{repository}", target], log.parent, log)
+    target.parent.mkdir(exist_ok=True)
+    run(["git", "clone", "--quiet", "--no-checkout", "--filter=blob:none", f"https://github.com/{repository}", target], target.parent, log)
     run(["git", "-c", "advice.detachedHead=false", "checkout", "--quiet", revision], target, log)
 
 
@@ -123,8 +124,8 @@ def jemalloc(peer: Built, source: Path, log: Path) -> None:
 
 # What is no part of tcmalloc's library of 8 KiB pages: tests, variants, and profiles written by protobuf.
 NOT_TCMALLOC = re.compile(r"_(test|tests|fuzz|benchmark|test_helper|unsupported)\.|/(mock|want|enable)_|profile_(builder|marshaler)|"
-                          r"_(below_64|pow2)_|testing|selsan|legacy")
-NOT_ABSEIL = re.compile(r"test|benchmark|mock|matchers|print_hash_of|gentables|absl_(parse|flags)|/(flags|log)/")
+                          r"testing|selsan")
+NOT_ABSEIL = re.compile(r"test|benchmark|mock|matchers|print_hash_of|gentables|chi_square|_win\.")
 
 
 def tcmalloc_sources(source: Path) -> list[Path]:
@@ -177,7 +178,8 @@ def serves_malloc(peer: Built) -> None:
 def build_from(peer: Built, get: Callable[[Built, Path], Path], origin: str) -> None:
     shutil.rmtree(peer.folder, ignore_errors=True)
     peer.folder.mkdir(parents=True)
-    log = peer.folder / "log"
+    log = peer.folder.with_name(f"{peer.folder.name}.{get.__name__}.log")   # the crate's does not replace the repository's
+    log.unlink(missing_ok=True)
     try:
         BUILDERS[peer.crate](peer, get(peer, log), log)
         serves_malloc(peer)

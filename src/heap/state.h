@@ -86,7 +86,8 @@ enum { HAK_SLOTS_LEAST = 16, HAK_AREAS_FIRST = 5 };
 /* The slots of the bins (cache/tune.c). */
 struct hak_slots {
     void **next, **end; /* the rest of the slot area: `first`, then the unused local slots, then behind the heap's struct */
-    size_t mapped; /* mapped bytes of HAK_HEAP_STRIDE */
+    uint32_t mapped; /* mapped bytes of HAK_HEAP_STRIDE */
+    bool local; /* the local slots are kept for the classes that the options named when the bins were opened */
     void **free[10]; /* slot areas given back, by power of two */
     void *first[HAK_AREAS_FIRST * (1 + HAK_SLOTS_LEAST)]; /* near what every thread touches */
 };

@@ -29,11 +29,14 @@ static uint32_t put_stack(size_t set, const uintptr_t *frames, const uint16_t *p
     if ((edition & 1) != 0 || !hak_cas_strong(&to->edition, &edition, edition + 1, HAK_ACQUIRE, HAK_RELAXED))
         return 0;
     hak_owner_store(&to->count, count);
+    uint64_t packed[HAK_HERE_FRAMES / 4] = { 0 };
     for (uint32_t i = 0; i < HAK_HERE_FRAMES; i++) {
         uint32_t from = i < count ? i : count > 1;
         hak_owner_store(&to->frames[i], frames[from]);
-        hak_owner_store(&to->places[i], places[from]);
+        packed[i / 4] |= (uint64_t)places[from] << i % 4 * 16;
     }
+    for (uint32_t i = 0; i < HAK_HERE_FRAMES / 4; i++)
+        hak_owner_store(&to->places[i], packed[i]);
     hak_store(&to->edition, edition + 2, HAK_RELEASE);
     return hak__trace_id(to, edition + 2);
 }

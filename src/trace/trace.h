@@ -27,7 +27,7 @@ struct hak_trace {
     uint32_t count;
     uintptr_t frames[HAK_HERE_FRAMES]; /* the second is repeated behind the last; the complement of a caller alone, which was not
                                         * unwound */
-    uint16_t places[HAK_HERE_FRAMES]; /* words above the stack pointer */
+    uint64_t places[HAK_HERE_FRAMES / 4]; /* sixteen bits each: words above the stack pointer */
 };
 
 struct hak_trace_block {
@@ -61,10 +61,16 @@ hak_inline uint32_t hak__trace_id(const struct hak_trace *trace, uint32_t editio
     return edition << TRACE_INDEX_BITS | (uint32_t)(trace - hak__trace_tables.stacks);
 }
 
-/* What the return address at that place on the stack differs by. */
-hak_inline uint64_t hak__trace_differs(const struct hak_trace *trace, const struct hak_here *here, unsigned frame)
+hak_inline uintptr_t hak__trace_place(const uint64_t *places, unsigned frame)
 {
-    uintptr_t found = hak__unwind_word(here->sp + hak_peek(&trace->places[frame]) * sizeof(uintptr_t));
+    return (uint16_t)(places[frame / 4] >> frame % 4 * 16) * sizeof(uintptr_t);
+}
+
+/* What the return address at that place on the stack differs by. */
+hak_inline uint64_t hak__trace_differs(const struct hak_trace *trace, const uint64_t *places, const struct hak_here *here,
+                                       unsigned frame)
+{
+    uintptr_t found = hak__unwind_word(here->sp + hak__trace_place(places, frame));
     return HAK_RETURN_ADDRESS(found) ^ hak_peek(&trace->frames[frame]);
 }
 
@@ -76,13 +82,16 @@ hak_inline uint32_t hak__trace_match(const struct hak_trace *trace, const struct
     if (hak_likely(differs != 0) || hak_unlikely((edition & 1) != 0 || last >= HAK_HERE_FRAMES))
         return 0;
     if (last != 0) {
-        if (hak_unlikely(here->sp + hak_peek(&trace->places[last]) * sizeof(uintptr_t) >= here->end))
+        /* All of one stack, which the last is the farthest of: a stack that is being replaced could lead beyond this one. */
+        const uint64_t places[] = { hak_peek(&trace->places[0]), hak_peek(&trace->places[1]) };
+        if (hak_unlikely(hak_load(&trace->edition, HAK_ACQUIRE) != edition
+                         || here->sp + hak__trace_place(places, last) >= here->end))
             return 0;
-        if ((differs = hak__trace_differs(trace, here, 1)) != 0)
+        if ((differs = hak__trace_differs(trace, places, here, 1)) != 0)
             return 0;
 #pragma GCC unroll 8
         for (unsigned i = 2; i < HAK_HERE_FRAMES; i++)
-            differs |= hak__trace_differs(trace, here, i);
+            differs |= hak__trace_differs(trace, places, here, i);
         if (differs != 0)
             return 0;
     }

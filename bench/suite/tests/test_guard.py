@@ -5,6 +5,7 @@ from __future__ import annotations
 import build_peers
 import pytest
 from hakmem_lab.target import peers
+from hakmem_lab.target.allocators import Allocator
 
 import guard
 
@@ -79,3 +80,11 @@ def test_peers_lie_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> N
     first = peers.BUILT[0]
     assert str(first.path).startswith(f"/somewhere/{first.name}-{first.revision[:12]}")
     assert peers.built(first.path) is first
+
+
+def test_a_peer_that_needs_a_tunable_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.check=1")
+    for each in peers.BUILT:
+        mine = Allocator(each.name, "peer", each.path).environment()["GLIBC_TUNABLES"]
+        assert mine == "glibc.malloc.check=1" + (f":{each.tunable}" if each.tunable else "")
+        assert each.described().endswith(f"GLIBC_TUNABLES={each.tunable}") == bool(each.tunable)

@@ -37,6 +37,9 @@ class Allocator:
         environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "LD_DEBUG")}
         if self.shared_object is not None:
             environment["LD_PRELOAD"] = str(self.shared_object)
+            peer = peers.built(self.shared_object)
+            if peer is not None and peer.tunable:
+                environment["GLIBC_TUNABLES"] = f"{environment.get('GLIBC_TUNABLES', '')}:{peer.tunable}".strip(":")
         return environment
 
 

@@ -33,6 +33,7 @@ class Built:
     version: str  # of the crate
     of_crate: str  # the release of the allocator in it
     file_name: str
+    tunable: str = ""  # of glibc's that its programs need
 
     @property
     def folder(self) -> Path:
@@ -56,7 +57,8 @@ class Built:
 
     def described(self) -> str:
         """The code that a library is."""
-        return self.origin.read_text(encoding="utf-8").strip() if self.origin.is_file() else self.from_repository()
+        code = self.origin.read_text(encoding="utf-8").strip() if self.origin.is_file() else self.from_repository()
+        return code + (f", with GLIBC_TUNABLES={self.tunable}" if self.tunable else "")
 
 
 JEMALLOC = ("2026-05-18", "jemalloc/jemalloc", "295e48944b200b595a72902a81e1ed8cad6a3866", "tikv-jemalloc-sys", "0.7.1",
@@ -74,7 +76,8 @@ BUILT: tuple[Built, ...] = (
           "rpmalloc 1.4.3", "librpmalloc.so"),
     Built("jemalloc5", "jemalloc 5.3.1+47", *JEMALLOC),
     Built("gtcmalloc", "Google's tcmalloc", "2026-08-21", "google/tcmalloc", "fce3f55de93a0dd7611990d9bfcf96db426e01dc",
-          "libtcmalloc-sys", "0.1.14", "Google's tcmalloc of crate 0.1.14", "libtcmalloc.so"),
+          "libtcmalloc-sys", "0.1.14", "Google's tcmalloc of crate 0.1.14", "libtcmalloc.so",
+          "glibc.pthread.rseq=0"),  # its caches per CPU need rseq, which glibc else takes
 )
 
 # Built only when named, and not a peer in benchmarks: record 0080 compares with it.
