@@ -6,7 +6,15 @@
 
 /* Of a MiB of 4 KiB pages on a fast machine: 0.1 and 0.5 us for each. FEW_BYTES: the price of less is that of the call. A call from
  * which the processor was taken counts as PRICE_TIMES the usual price. */
-enum { PURGE_NS = 25600, FAULT_NS = 128000, FAULT_TIMES = 5, PRICES_KEPT = 8, PRICE_TIMES = 8, FEW_BYTES = 256 << 10, DELAY_SHIFT = 44 };
+enum {
+    PURGE_NS = 25600,
+    FAULT_NS = 128000,
+    FAULT_TIMES = 5,
+    PRICES_KEPT = 8,
+    PRICE_TIMES = 8,
+    FEW_BYTES = 256 << 10,
+    DELAY_SHIFT = 44
+};
 enum { LOOKS_PER_DELAY = 2 };
 
 struct hak_return_counts hak__return_counts = { .purge_ns = PURGE_NS };
@@ -49,7 +57,8 @@ static uint64_t return_charge(uint64_t ns)
 static uint64_t learn_price(size_t bytes, uint64_t took)
 {
     uint64_t price = hak_load(&hak__return_counts.purge_ns, HAK_RELAXED), kib = hak_max(bytes, FEW_BYTES) >> 10;
-    uint64_t counts = hak_min(took, hak_max(price, PURGE_NS) * PRICE_TIMES / 1024 * kib), seen = hak_min(counts / kib * 1024, UINT32_MAX);
+    uint64_t counts = hak_min(took, hak_max(price, PURGE_NS) * PRICE_TIMES / 1024 * kib),
+             seen = hak_min(counts / kib * 1024, UINT32_MAX);
     if (bytes >= FEW_BYTES)
         hak_store(&hak__return_counts.purge_ns, (uint32_t)((price * (PRICES_KEPT - 1) + seen) / PRICES_KEPT), HAK_RELAXED);
     return counts;
