@@ -111,6 +111,14 @@ static void user_heap_free(void *p, uint32_t word, const char *function)
         word = hak__owner_of(p), hak__kind_of(p, word)->free(p, word, function);
 }
 
+/* A bump heap serves requests of one class by the next (userheap/bump.h). */
+static void user_heap_check_size(const void *p, size_t align, size_t n, const char *function)
+{
+    bool instead = hak__owner_class(hak__owner_of(p)) == HAK_BUMP_INSTEAD && hak__bump_has(hak__uheap_of(p));
+    if (!instead || !hak__class_has_size(HAK_BUMP_CLASS, align, n))
+        hak__block_check_size(p, align, n, function);
+}
+
 /* No copy would come from another thread's share. */
 static bool user_heap_sparse(const void *p, uint32_t percent)
 {
@@ -121,7 +129,7 @@ static bool user_heap_sparse(const void *p, uint32_t percent)
 const struct hak_kind hak__kind_user_heap = {
     .free = user_heap_free,
     .usable = hak__block_usable,
-    .check_size = hak__block_check_size,
+    .check_size = user_heap_check_size,
     .lift = hak__block_lift,
     .heap = hak__uheap_of,
     .live = hak__block_live,

@@ -101,8 +101,8 @@ void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, co
     void *block;
     unsigned tries = 0;
     hak_assert(class < HAK_CLASSES && n <= hak__classes[class].size, "a class has room for the request");
-    if (hak_unlikely(class == HAK_BUMP_CLASS && hak__bump_has(own))) /* those are chunks */
-        class = HAK_CLASS_131072;
+    if (hak_unlikely(class == HAK_BUMP_CLASS && hak__bump_has(own)))
+        class = HAK_BUMP_INSTEAD;
     do {
         mine = hak__request_heap(); /* the callback may have forked, and the child abandoned it */
         refused = hak_load(&own->account.refused, HAK_RELAXED);
