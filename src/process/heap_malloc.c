@@ -166,6 +166,7 @@ void *hak__uheap_request(struct hak_uheap *own, size_t align, size_t n, bool *ze
         return hak__fail(EINVAL);
     if (n > PTRDIFF_MAX || align > PTRDIFF_MAX)
         return hak__no_memory();
+    align = hak_max(align, HAK_ALIGN);
     if (align > HAK_ALIGN)
         class = hak__aligned_class(align, n);
     else if (n <= HAK_LARGE_MAX)
