@@ -177,7 +177,7 @@ struct hak_share_table {
 struct hak_share {
     struct hak_account *account; /* NULL: a thread's heap, or a share without a user heap */
     struct hak_heap *next; /* of a share: the next of the same user heap, or of the unused shares */
-    struct hak_heap *chained; /* of a share: the next one in its bucket */
+    struct hak_heap *chained; /* of a share: the next one in its bucket; of an idle one: the heap of the thread that has left it */
     struct hak_uheap *standard; /* of a thread's heap: the thread's default heap, or NULL */
     uint32_t first_span; /* of a share: the list of all its spans, as the first one's slab plus one */
     char *bump, *bump_end; /* of a share of a bump heap: where its next block begins, and the last must end (userheap/bump.h) */
