@@ -410,8 +410,12 @@ hak_export hak_heap_t *hak_heap_next(hak_heap_t *heap)
 
 hak_export hak_heap_t *hak_heap_set_default(hak_heap_t *own)
 {
+    int saved = errno;
     struct hak_heap *mine = hak__request_heap();
-    return mine != NULL ? hak__uheap_set_standard(mine, own, "hak_heap_set_default") : NULL;
+    if (hak_unlikely(mine == NULL))
+        return hak__no_memory();
+    errno = saved;
+    return hak__uheap_set_standard(mine, own, "hak_heap_set_default");
 }
 
 hak_export hak_heap_t *hak_heap_get_default(void) { return hak__request_standard(); }

@@ -178,7 +178,7 @@ struct hak_share_table {
 struct hak_share {
     struct hak_account *account; /* NULL: a thread's heap, or a share without a user heap */
     struct hak_heap *next; /* of a share: the next of the same user heap, or of the unused shares */
-    struct hak_heap *chained; /* of a share: the next one in its bucket */
+    struct hak_heap *chained; /* of a share: the next one in its bucket; of an idle one: the heap of the thread that has left it */
     struct hak_uheap *standard; /* of a thread's heap: the thread's default heap, or NULL */
     uint32_t first_span; /* of a share: the list of all its spans, as the first one's slab plus one */
     uint64_t classes; /* of a share: a bit for each class that has had a span since the share joined its heap, at least */

@@ -146,14 +146,19 @@ static _Atomic bool longer_allowed;
 
 void hak__allow_longer(void) { hak_store(&longer_allowed, true, HAK_RELAXED); }
 
-void hak__check_class_size(const void *p, uint32_t class, size_t align, size_t n, const char *function)
+bool hak__class_has_size(uint32_t class, size_t align, size_t n)
 {
     hak_assert(class < HAK_CLASSES, "huge blocks are not held to a class");
     size_t have = hak__classes[class].size;
     bool aligned = hak_is_power_of_two(align) && n <= have && hak__aligned_class(align, n) == class;
     bool longer = n <= have && hak_load(&longer_allowed, HAK_RELAXED);
-    if (!aligned && !longer && !hak__size_fits(have, n))
-        hak__misuse_size(function, p, n, have);
+    return aligned || longer || hak__size_fits(have, n);
+}
+
+void hak__check_class_size(const void *p, uint32_t class, size_t align, size_t n, const char *function)
+{
+    if (!hak__class_has_size(class, align, n))
+        hak__misuse_size(function, p, n, hak__classes[class].size);
 }
 
 void hak__block_check_size(const void *p, size_t align, size_t n, const char *function)

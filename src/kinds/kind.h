@@ -155,7 +155,8 @@ void hak__block_lift(const void *p, const char *function);
 hak_cold void hak__block_describe(uintptr_t address, char *text, size_t size);
 hak_cold const void *hak__block_start(uintptr_t address);
 
-/* Checks a sized free against the block's class. */
+/* Whether a sized free may name n bytes for a block of the class; the second reports it if not. */
+hak_cold bool hak__class_has_size(uint32_t class, size_t align, size_t n);
 hak_cold void hak__check_class_size(const void *p, uint32_t class, size_t align, size_t n, const char *function);
 
 /* --- several kinds --------------------------------------------------------------------------------------------------------- */

@@ -111,17 +111,31 @@ static void user_heap_free(void *p, uint32_t word, const char *function)
         word = hak__owner_of(p), hak__kind_of(p, word)->free(p, word, function);
 }
 
-/* No copy would come from another thread's share. */
+/* A bump heap serves requests of one class by the next (userheap/bump.h). */
+static void user_heap_check_size(const void *p, size_t align, size_t n, const char *function)
+{
+    bool instead = hak__owner_class(hak__owner_of(p)) == HAK_BUMP_INSTEAD && hak__bump_has(hak__uheap_of(p));
+    if (!instead || !hak__class_has_size(HAK_BUMP_CLASS, align, n))
+        hak__block_check_size(p, align, n, function);
+}
+
+/* No copy would come from another thread's share. One that the thread has left, as hak_collect does, or that an ended thread had, is idle. */
 static bool user_heap_sparse(const void *p, uint32_t percent)
 {
-    struct hak_heap *share = hak__heap_by_id(hak__owner_id(hak__owner_of(p)));
-    return hak_load(&share->user, HAK_RELAXED) == hak__heap_mine() && hak__block_sparse(share, p, percent);
+    struct hak_heap *mine = hak__heap_mine(), *share = hak__heap_by_id(hak__owner_id(hak__owner_of(p)));
+    const struct hak_heap *user = hak_load(&share->user, HAK_RELAXED);
+    struct hak_uheap *own = hak_peek(&share->own);
+    if ((mine->mode & HAK_MODE_SENTINEL) != 0 || (user != mine && user != NULL) || own == NULL)
+        return false;
+    if (user == NULL && (share = hak__share_find(mine, own)) == NULL)
+        share = hak__uheap_attach(mine, own, "hak_is_sparse");
+    return share != NULL && hak__block_sparse(share, p, percent);
 }
 
 const struct hak_kind hak__kind_user_heap = {
     .free = user_heap_free,
     .usable = hak__block_usable,
-    .check_size = hak__block_check_size,
+    .check_size = user_heap_check_size,
     .lift = hak__block_lift,
     .heap = hak__uheap_of,
     .live = hak__block_live,

@@ -101,8 +101,8 @@ void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, co
     void *block;
     unsigned tries = 0;
     hak_assert(class < HAK_CLASSES && n <= hak__classes[class].size, "a class has room for the request");
-    if (hak_unlikely(class == HAK_BUMP_CLASS && hak__bump_has(own))) /* those are chunks */
-        class = HAK_CLASS_131072;
+    if (hak_unlikely(class == HAK_BUMP_CLASS && hak__bump_has(own)))
+        class = HAK_BUMP_INSTEAD;
     do {
         mine = hak__request_heap(); /* the callback may have forked, and the child abandoned it */
         refused = hak_load(&own->account.refused, HAK_RELAXED);
@@ -166,6 +166,7 @@ void *hak__uheap_request(struct hak_uheap *own, size_t align, size_t n, bool *ze
         return hak__fail(EINVAL);
     if (n > PTRDIFF_MAX || align > PTRDIFF_MAX)
         return hak__no_memory();
+    align = hak_max(align, HAK_ALIGN);
     if (align > HAK_ALIGN)
         class = hak__aligned_class(align, n);
     else if (n <= HAK_LARGE_MAX)

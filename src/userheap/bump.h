@@ -1,6 +1,6 @@
 /* Bump heaps (HAK_HEAP_BUMP): a heap's small blocks are cut off chunks one behind the other, and end only with the heap or by a reset.
- * A chunk is a block of HAK_BUMP_CLASS of a share, which serves such a heap nothing else: a whole slab, so that an address tells its
- * chunk. The thread that has the share cuts; its other requests are served as in any heap.
+ * A chunk is a block of HAK_BUMP_CLASS of a share: a whole slab, so that an address tells its chunk. What else such a heap is asked for of
+ * that class is of HAK_BUMP_INSTEAD. The thread that has the share cuts; its other requests are served as in any heap.
  *
  *   chunk ──> bits | block | block | ...        bit i: a block begins at 16 * i, or (the last bit) the next one will
  *
@@ -12,7 +12,7 @@
 #include "harden/mode.h"
 #include "userheap/userheap.h"
 
-enum { HAK_BUMP_CLASS = HAK_CLASS_65536, HAK_BUMP_MOST = 4096 };
+enum { HAK_BUMP_CLASS = HAK_CLASS_65536, HAK_BUMP_INSTEAD = HAK_CLASS_131072, HAK_BUMP_MOST = 4096 };
 _Static_assert(HAK_ALIGN == 16, "a chunk has a bit for each place of a block");
 
 /* Whether blocks are cut: neither is the process hardened nor are requests sampled. */

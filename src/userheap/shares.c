@@ -206,13 +206,14 @@ static void share_forget_bins(struct hak_heap *share, uint64_t classes)
 
 /* --- coming and going ---------------------------------------------------------------------------------------------------- */
 
-/* An idle share of the heap, whose lock the caller holds. */
-static struct hak_heap *share_idle(struct hak_uheap *own)
+/* An idle share of the heap, whose lock the caller holds: the one that the thread with this heap has left, if there is one. */
+static struct hak_heap *share_idle(struct hak_uheap *own, const struct hak_heap *mine)
 {
+    struct hak_heap *found = NULL;
     for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next)
-        if (hak_load(&share->user, HAK_RELAXED) == NULL && !hak__heap_is_unusable(share))
-            return share;
-    return NULL;
+        if ((found == NULL || share->share.chained == mine) && hak_load(&share->user, HAK_RELAXED) == NULL && !hak__heap_is_unusable(share))
+            found = share;
+    return found;
 }
 
 /* Clears the bins of a share whose heap has ended: they hold nothing valid, or after a merge the process's blocks. Caller holds
@@ -255,9 +256,9 @@ static bool share_is_one_too_many(const struct hak_uheap *own)
     return share != NULL;
 }
 
-static struct hak_heap *share_obtain(struct hak_uheap *own)
+static struct hak_heap *share_obtain(struct hak_uheap *own, const struct hak_heap *mine)
 {
-    struct hak_heap *share = share_idle(own);
+    struct hak_heap *share = share_idle(own, mine);
     if (share != NULL || share_is_one_too_many(own))
         return share;
     do
@@ -292,7 +293,7 @@ static void share_detach(struct hak_heap *share)
         hak__lock_acquire(&own->lock);
     bool lives = own != NULL && hak_peek(&share->own) == own;
     share_empty(share, lives);
-    hak_store(&share->user, NULL, HAK_RELAXED);
+    share->share.chained = hak_exchange(&share->user, NULL, HAK_RELAXED);
     if (own != NULL)
         hak__lock_release(&own->lock);
     if (!lives && !hak__heap_is_unusable(share))
@@ -344,7 +345,7 @@ static struct hak_heap *share_enter(struct hak_heap *mine, struct hak_uheap *own
         hak__uheap_misuse(own, function);
         return NULL;
     }
-    struct hak_heap *share = share_obtain(own);
+    struct hak_heap *share = share_obtain(own, mine);
     if (share != NULL)
         hak_store(&share->user, mine, HAK_RELAXED);
     *full = share == NULL && share_is_one_too_many(own);
@@ -393,7 +394,7 @@ struct hak_heap *hak__uheap_borrow(struct hak_uheap *own, const char *function)
     if (!hak__uheap_expect(own, function))
         return NULL;
     hak__lock_acquire(&own->lock);
-    struct hak_heap *share = !hak__uheap_is_alive(own) ? NULL : own->shares != NULL ? own->shares : share_obtain(own);
+    struct hak_heap *share = !hak__uheap_is_alive(own) ? NULL : own->shares != NULL ? own->shares : share_obtain(own, NULL);
     if (share == NULL)
         hak__lock_release(&own->lock);
     return share;

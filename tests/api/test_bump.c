@@ -125,6 +125,27 @@ static void other_blocks_are_ordinary(void **state)
     expect_eq(errno, EINVAL);
 }
 
+static void free_with_its_size(hak_heap_t *heap, size_t align, size_t n)
+{
+    void *p = align == 16 ? hak_heap_malloc(heap, n) : hak_heap_aligned_alloc(heap, align, n);
+    expect(p != NULL && (uintptr_t)p % align == 0);
+    hak_free_aligned_sized(p, align, n);
+    p = hak_heap_aligned_alloc(heap, align, n);
+    hak_free_sized(hak_realloc(p, n + n / 50), n + n / 50);
+}
+
+/* Also of the sizes and alignments that another heap would serve with a slab. */
+static void sized_frees_name_what_was_asked_for(void **state)
+{
+    (void)state;
+    hak_heap_t *heap = new_bump(0);
+    for (size_t n = 1; n < 2 << 20; n += n / 64 + 1)
+        free_with_its_size(heap, 16, n);
+    for (size_t align = 16; align <= 1 << 20; align *= 2)
+        free_with_its_size(heap, align, 100), free_with_its_size(heap, align, 40000);
+    hak_heap_destroy(heap);
+}
+
 static struct hak_heap_figures figures(hak_heap_t *heap)
 {
     struct hak_heap_figures now;
@@ -241,6 +262,7 @@ int main(void)
         cmocka_unit_test(blocks_keep_their_contents),
         cmocka_unit_test(blocks_are_packed),
         cmocka_unit_test(other_blocks_are_ordinary),
+        cmocka_unit_test(sized_frees_name_what_was_asked_for),
         cmocka_unit_test(resets_keep_a_chunk),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(threads_have_their_own_chunks),

@@ -9,6 +9,7 @@ enum { BLOCKS = 30000, SIZE = 200, KEEP = 3, PERCENT = 90, BATCH = 64 };
 
 static unsigned char *blocks[BLOCKS];
 static hak_heap_t *heap;
+static void (*before_moving)(void);
 
 static bool is_hardened(void) { return getenv("HAKMEM_HARDEN") != NULL; }
 
@@ -135,6 +136,8 @@ static void pack(size_t (*pass)(void))
     allocate_all();
     size_t before = spans();
     scatter();
+    if (before_moving != NULL)
+        before_moving();
     size_t kept = live(), moved = pass(), more = pass(), after = spans(), again = pass();
     print_message("%zu blocks in %zu spans: %zu and %zu moved, %zu spans left; then %zu moved\n", kept, before - none, moved, more,
                   after - none, again);
@@ -162,6 +165,34 @@ static void in_a_user_heap(void **state)
     pack(pass_singly);
     hak_heap_destroy(heap);
     heap = NULL;
+}
+
+static void collect_all(void) { hak_collect(); }
+static void collect_heap(void) { hak_heap_collect(heap); }
+
+static void *uses_the_heap(void *argument)
+{
+    hak_free(hak_heap_malloc(heap, 20 * SIZE));
+    return argument;
+}
+
+/* Its part of the heap is idle from then on. */
+static void collect_beside_an_ended_thread(void)
+{
+    pthread_t thread;
+    expect_eq(pthread_create(&thread, NULL, uses_the_heap, NULL), 0);
+    pthread_join(thread, NULL);
+    hak_collect();
+}
+
+static void after_a_collection(void **state)
+{
+    static void (*const collections[])(void) = { collect_all, collect_heap, collect_beside_an_ended_thread };
+    for (size_t i = 0; i < sizeof collections / sizeof *collections; i++) {
+        before_moving = collections[i];
+        in_a_user_heap(state);
+    }
+    before_moving = NULL;
 }
 
 /* --- other threads ------------------------------------------------------------------------------------------------------- */
@@ -307,8 +338,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_by_one),        cmocka_unit_test(in_batches),       cmocka_unit_test(in_a_user_heap),
-        cmocka_unit_test(of_another_thread), cmocka_unit_test(beside_the_owner), cmocka_unit_test(other_addresses),
-        cmocka_unit_test(in_a_child),
+        cmocka_unit_test(after_a_collection), cmocka_unit_test(of_another_thread), cmocka_unit_test(beside_the_owner),
+        cmocka_unit_test(other_addresses), cmocka_unit_test(in_a_child),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,11 +2,13 @@
  * and destroyed.
  *
  * Expects: a request gives NULL with errno = ENOMEM and nothing else; what is live keeps its contents; destruction and reset never
- * fail; afterwards the same work runs through, nothing is live and every invariant holds.
+ * fail; afterwards the same work runs through, nothing is live and every invariant holds. A thread that cannot set its default heap
+ * learns it.
  *
  * Knobs (environment)      default    meaning
  *   HAK_OOM_STRIDE         5          try every so many-th N only (sanitizers: 23); the long run is 1 */
 // test: timeout=300
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include "hakmem.h"
@@ -16,7 +18,7 @@
 enum { BLOCKS = 400, HEAPS = 12 };
 
 static struct shared {
-    uint64_t calls, refused;
+    uint64_t calls, refused, without_default;
 } *shared;
 
 static struct stress_block blocks[BLOCKS];
@@ -78,6 +80,54 @@ static void workload(void)
     }
 }
 
+/* --- default heaps ----------------------------------------------------------------------------------------------------- */
+
+enum { THREADS = 64 };
+
+static pthread_barrier_t barrier;
+
+/* All threads' first call; each keeps what it has got until all have asked. */
+static void *sets_its_default(void *argument)
+{
+    hak_heap_t *heap = argument;
+    pthread_barrier_wait(&barrier);
+    errno = 0;
+    STRESS_EXPECT(hak_heap_set_default(heap) == NULL, "the default was malloc's");
+    bool set = hak_heap_get_default() == heap;
+    STRESS_EXPECT(errno == (set ? 0 : ENOMEM), "errno is %d, and the default is %s", errno, set ? "set" : "not set");
+    void *p = hak_malloc(100);
+    STRESS_EXPECT(p == NULL || hak_heap_of(p) == (set ? heap : NULL), "the block is another heap's");
+    hak_free(p);
+    pthread_barrier_wait(&barrier);
+    if (set)
+        STRESS_EXPECT(hak_heap_set_default(NULL) == heap, "the default has been set");
+    return set ? argument : NULL;
+}
+
+static void threads_set_defaults(const void *argument)
+{
+    pthread_t threads[THREADS];
+    hak_heap_t *heap = hak_heap_new(NULL);
+    void *got;
+    STRESS_EXPECT(heap != NULL, "there is memory so far");
+    STRESS_EXPECT(pthread_barrier_init(&barrier, NULL, THREADS + 1) == 0, "a barrier");
+    for (unsigned i = 0; i < THREADS; i++)
+        STRESS_EXPECT(pthread_create(&threads[i], NULL, sets_its_default, heap) == 0, "a thread");
+    fault_install((struct fault_plan){ FAULT_FROM_THEN_ON, 1, ENOMEM });
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    fault_install((struct fault_plan){ FAULT_NEVER, 0, 0 });
+    for (unsigned i = 0; i < THREADS; i++) {
+        STRESS_EXPECT(pthread_join(threads[i], &got) == 0, "a thread's end");
+        shared->without_default += got == NULL;
+    }
+    hak_heap_destroy(heap);
+    stress_expect_empty();
+    (void)argument;
+}
+
+/* --- cases --------------------------------------------------------------------------------------------------------------- */
+
 static void one_case(const void *argument)
 {
     STRESS_EXPECT(hak_option_set("background", "0") == 0, "the background thread cannot be switched off");
@@ -103,7 +153,9 @@ int main(void)
             stress_in_child(one_case, &plan, 60, "a case");
         }
     }
-    printf("calls=%u cases=%u refusals=%u\n", (unsigned)calls, cases, (unsigned)shared->refused);
-    STRESS_EXPECT(shared->refused > 0, "some request must have been refused");
+    stress_in_child(threads_set_defaults, NULL, 60, "threads that set their defaults");
+    printf("calls=%u cases=%u refusals=%u without_default=%u\n", (unsigned)calls, cases, (unsigned)shared->refused,
+           (unsigned)shared->without_default);
+    STRESS_EXPECT(shared->refused > 0 && shared->without_default > 0, "some request must have been refused");
     return 0;
 }

@@ -153,7 +153,22 @@ static void ask_for_alignment(void)
     }
 }
 
+/* Less than malloc's alignment is the same. */
+static void ask_for_little(void)
+{
+    expect(hak_heap_new != NULL && hak_heap_aligned_alloc != NULL);
+    hak_heap_t *heap = hak_heap_new(NULL);
+    for (size_t i = 0; i < 3000; i++) {
+        size_t align = (size_t)1 << i % 4, n = 1 + i * 7919 % 9000;
+        char *p = i % 3 != 0 ? hak_heap_aligned_alloc(heap, align, n) : aligned_alloc(align, n);
+        expect(p != NULL && (uintptr_t)p % 16 == 0);
+        memset(p, 1, n);
+        free(p);
+    }
+}
+
 static void alignment(void) { with_each("alignment", NULL, ask_for_alignment); }
+static void little_alignment(void) { with_each("little_alignment", NULL, ask_for_little); }
 static void hardened_alignment(void) { with_each("hardened_alignment", "HAKMEM_HARDEN=1", ask_for_alignment); }
 
 static void hardened_sizes(void) { with_each("hardened_sizes", "HAKMEM_HARDEN=1", resize_and_free); }
@@ -164,7 +179,7 @@ int main(int argc, char **argv)
         CASE(rights_come_back),
         CASE(unseen_rights_come_back),
         CASE(realloc_reads),
-        CASE(hardened_sizes), CASE(alignment), CASE(hardened_alignment),
+        CASE(hardened_sizes), CASE(alignment), CASE(hardened_alignment), CASE(little_alignment),
     };
     return RUN_CASES(cases);
 }
