@@ -146,8 +146,8 @@ void *hak__fail(int code)
 
 void *hak__no_memory(void) { return hak__fail(ENOMEM); }
 
-/* Huge blocks need no heap, but a thread that has one polls upkeep for them. */
-void hak__poll_huge(size_t given, size_t taken)
+/* Such memory needs no heap, but a thread that has one polls upkeep for it. */
+void hak__poll_given(size_t given, size_t taken)
 {
     struct hak_heap *heap = hak__heap_mine();
     hak__background_poll();
@@ -220,7 +220,7 @@ static hak_noinline void *alloc_huge(size_t n, size_t align, bool *zero)
         hak__request_relieve(n);
         block = hak__huge_alloc(n, align, zero);
     }
-    hak__poll_huge(0, block != NULL ? n : 0);
+    hak__poll_given(0, block != NULL ? n : 0);
     return hak_likely(block != NULL) ? block : hak__no_memory();
 }
 
