@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes the statistics' structures of include/hakmem_stats.h for other languages, lab/src/hakmem/layout.py for Python and
 rust/hakmem-sys/src/stats.rs for Rust; those of heaps in include/hakmem.h, in the first and as rust/hakmem-sys/src/heaps.rs; and the options of
-src/diag/options.def with their types as rust/hakmem/src/names.rs.
+src/diag/options.def with their types as rust/hakmem/src/names.rs; what readers of a dump need of src/profile/profile.h as
+lab/src/hakmem_lab/profile/limits.py.
 
   gen_bindings.py            writes them
   gen_bindings.py --check    fails when one of them is not what this program writes
@@ -19,6 +20,8 @@ HEAPS_HEADER = ROOT / "include" / "hakmem.h"
 HEAPS = ROOT / "rust" / "hakmem-sys" / "src" / "heaps.rs"
 RUST = ROOT / "rust" / "hakmem-sys" / "src" / "stats.rs"
 NAMES = ROOT / "rust" / "hakmem" / "src" / "names.rs"
+PROFILE_HEADER = ROOT / "src" / "profile" / "profile.h"
+PROFILE = ROOT / "lab" / "src" / "hakmem_lab" / "profile" / "limits.py"
 TYPES = {"COUNT": "u64", "BYTES": "Bytes", "TIME": "Duration", "FLAG": "bool"}   # all others are words
 WIDTHS = {"uint32_t": "u32", "uint64_t": "u64"}
 OF_HEAPS = {**WIDTHS, "size_t": "usize", "const char *": "*const c_char", "void *": "*mut c_void",
@@ -137,19 +140,27 @@ def names_text():
     return "\n".join(lines) + "\n"
 
 
+def profile_text(text):
+    lines = ['"""Numbers of src/profile/profile.h, written by tools/gen_bindings.py."""', ""]
+    for name, remark in (("FRAMES", "of a stack; deeper ones lack their outermost functions"), ("LIFETIMES", "buckets")):
+        lines.append(f"{name} = {re.search(rf'HAK_PROFILE_{name} = ([0-9]+)', text).group(1)}  # {remark}")
+    return "\n".join(lines) + "\n"
+
+
 def main():
     text = HEADER.read_text(encoding="utf-8")
     numbers, found = constants(text), structures(text)
     heaps = HEAPS_HEADER.read_text(encoding="utf-8")
     for path, wanted in ((PYTHON, python_text(numbers, found, structures_of_heaps(heaps))), (RUST, rust_text(numbers, found)),
-                         (HEAPS, heaps_text(heaps)), (NAMES, names_text())):
+                         (HEAPS, heaps_text(heaps)), (NAMES, names_text()),
+                         (PROFILE, profile_text(PROFILE_HEADER.read_text(encoding="utf-8")))):
         if "--check" not in sys.argv[1:]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(wanted, encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != wanted:
             sys.exit(f"{path.relative_to(ROOT)} is not current: run tools/gen_bindings.py")
     if "--check" in sys.argv[1:]:
-        print("the structures and options for Python and Rust are current")
+        print("the structures, options and numbers for Python and Rust are current")
 
 
 if __name__ == "__main__":

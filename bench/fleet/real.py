@@ -25,7 +25,7 @@ def backfill(fleets: list[simulated.Fleet], folder: Path, only_resident: bool = 
     """Writes the fleets' samples as blocks into folder/data; the number of samples."""
     text = folder / "samples.om"
     count = simulated.write(fleets, text, only_resident)
-    command = ["promtool", "tsdb", "create-blocks-from", "--max-block-duration=744h", "openmetrics", str(text), str(folder / "data")]
+    command = ["promtool", "tsdb", "create-blocks-from", "--max-block-duration=1458h", "openmetrics", str(text), str(folder / "data")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BACKFILL_S)
     if done.returncode != 0:
         raise RuntimeError(f"promtool: {done.stderr[-1000:]}")

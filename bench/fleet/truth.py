@@ -4,18 +4,22 @@
   truth.py rates [--fleets 1000] [--effects 0,0.5,1,2,5]    error rates, coverage, and power against the plan's promise
   truth.py large [--hosts 10000]                            time and memory of one verdict on a large fleet
 
-Every fleet has its own hosts, noise and lot; promtool writes their samples into one Prometheus, and each verdict reads its own
-fleet from there, as a user's would. --memory leaves Prometheus out: the statistics alone."""
+Every fleet has its own hosts, noise and lot; promtool writes the samples of a hundred into one Prometheus, and each verdict reads its
+own fleet from there, as a user's would. --memory leaves Prometheus out: the statistics alone. --record names the file to which every
+verdict is appended; the same command goes on where it was stopped."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
+import os
 import resource
+import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +32,14 @@ from hakmem_lab.fleet.prometheus import DAY_S, Prometheus
 HISTORY = 14
 DAYS = 14
 STEP = "6h"
+THRESHOLD = 1.0  # %
+BATCH = 100  # fleets in one Prometheus
 RESIDENT = metrics.METRICS[:1]
 
 
 def planned(fleet: simulated.Fleet, seed: int, wanted: tuple[metrics.Metric, ...] = RESIDENT, step: str = STEP, looks: str = "daily",
-            threshold: float = 1.0) -> plans.Plan:
-    """The fleet's plan, from its own history."""
+            worth: float = plans.WORTH) -> plans.Plan:
+    """The fleet's plan, from its own history; what it promises is to find a gain of `worth`, in %."""
     select = f'service="{fleet.service}"'
     source = simulated.InMemory(fleet, step, select)
     history = {}
@@ -41,8 +47,8 @@ def planned(fleet: simulated.Fleet, seed: int, wanted: tuple[metrics.Metric, ...
         rows = source.daily(metrics.filled(each.query, "instance", select, step), "instance", fleet.start, HISTORY)
         history[each.name] = np.stack([rows[name] for name in fleet.names])
     settings = {"seed": seed, "host_label": "instance", "select": select, "step": step, "start": fleet.start + HISTORY * DAY_S,
-                "days": fleet.kind.days - HISTORY, "history_days": HISTORY, "threshold": threshold, "looks": looks}
-    return plans.make(fleet.names, fleet.types, history, wanted, settings)
+                "days": fleet.kind.days - HISTORY, "history_days": HISTORY, "threshold": THRESHOLD, "looks": looks}
+    return plans.make(fleet.names, fleet.types, history, wanted, settings, worth)
 
 
 def switched_on(fleet: simulated.Fleet, plan: plans.Plan, effects: dict[str, float]) -> None:
@@ -55,6 +61,30 @@ def log_of(gain: float) -> float:
     return math.log1p(-gain / 100)
 
 
+@dataclass
+class Outcome:
+    """One verdict on a fleet whose gain is known."""
+
+    hosts: int
+    source: str  # prometheus, or memory
+    gain: float  # true, in %
+    looks: str
+    seed: int
+    promised: float
+    refused: str  # why, or empty
+    found: list[tuple[float, float, float]]  # gain, low and high at each look
+
+    @property
+    def fleet(self) -> tuple[int, str, float, int]:
+        return self.hosts, self.source, self.gain, self.seed
+
+
+def outcome(plan: plans.Plan, data: verdict.Data, source: str, gain: float) -> Outcome:
+    result = verdict.judged(data)
+    found = result.rows[0].by_look if result.rows else []
+    return Outcome(len(plan.hosts), source, gain, plan.looks, plan.seed, plan.power[0].power, result.reason if not found else "", found)
+
+
 class Tally:
     """How verdicts on fleets with one true gain came out."""
 
@@ -63,84 +93,122 @@ class Tally:
         self.count = self.refused = self.end = self.any_day = self.end_go = self.covers = self.covers_all = self.found = 0
         self.promised: list[float] = []
 
-    def add(self, plan: plans.Plan, found: verdict.FleetVerdict) -> None:
+    def add(self, each: Outcome) -> None:
         self.count += 1
-        if found.verdict == "REFUSED":
+        if each.refused:
             self.refused += 1
             return
-        row = found.rows[0]
-        looks = row.by_look
-        go = [gain >= plan.threshold and low > 0 for gain, low, _ in looks]
+        go = [gain >= THRESHOLD and low > 0 for gain, low, _ in each.found]
         self.any_day += any(go)
         self.end_go += go[-1]
-        self.covers += looks[-1][1] <= self.gain <= looks[-1][2]
-        self.covers_all += all(low <= self.gain <= high for _, low, high in looks)
-        self.found += any(low > 0 for _, low, _ in looks)
-        if plan.power and self.gain == plans.WORTH:
-            self.promised.append(plan.power[0].power)
+        self.covers += each.found[-1][1] <= self.gain <= each.found[-1][2]
+        self.covers_all += all(low <= self.gain <= high for _, low, high in each.found)
+        self.found += any(low > 0 for _, low, _ in each.found)
+        self.promised.append(each.promised)
 
     def line(self) -> dict[str, float]:
         judged = max(self.count - self.refused, 1)
         found = {"gain": self.gain, "fleets": self.count, "refused": self.refused, "GO at the end": self.end_go / judged,
                  "GO on any day": self.any_day / judged, "covered at the end": self.covers / judged,
                  "covered on all days": self.covers_all / judged, "found": self.found / judged}
-        return found | ({"promised": float(np.mean(self.promised))} if self.promised else {})
+        return found | ({"promised": float(np.mean(self.promised))} if self.gain and self.promised else {})
 
 
-def rates(fleets: int, effects: list[float], hosts: int, memory: bool, looks: str, seed: int) -> list[dict[str, float]]:
-    now = int(time.time())
-    start = (now // DAY_S - HISTORY - DAYS) * DAY_S
-    kind = simulated.Kind(hosts=hosts, days=HISTORY + DAYS, step_s=metrics.seconds(STEP))
-    found = []
-    for gain in effects:
-        made, tally = [], Tally(gain)
-        for number in range(fleets):
-            each = seed + 100_000 * round(10 * gain) + number
-            fleet = simulated.make(each, start, kind, f"f{each}")
-            plan = planned(fleet, each, looks=looks)
-            switched_on(fleet, plan, {"resident memory": log_of(gain)})
-            if memory:
-                tally.add(plan, verdict.decide(plan, simulated.InMemory(fleet, STEP, plan.select), now))
-            else:
-                made.append((fleet, plan))
-            if len(made) == 100 or (made and number == fleets - 1):
-                through_prometheus(made, tally, now)
-                made.clear()
-            if number % 100 == 99:
-                print(f"{number + 1} of {fleets}: {json.dumps(tally.line())}", file=sys.stderr, flush=True)
-        found.append(tally.line())
-        print(json.dumps(found[-1]), flush=True)
+@dataclass
+class Made:
+    """A fleet that is judged by a plan for each kind of look; the plans differ in nothing else."""
+
+    fleet: simulated.Fleet
+    plans: list[plans.Plan]
+    gain: float
+
+
+def make_fleet(seed: int, gain: float, looks: list[str], start: int, kind: simulated.Kind) -> Made:
+    fleet = simulated.make(seed, start, kind, f"f{seed}")
+    made = [planned(fleet, seed, looks=each, worth=gain or plans.WORTH) for each in looks]
+    switched_on(fleet, made[0], {"resident memory": log_of(gain)})
+    return Made(fleet, made, gain)
+
+
+def judge(made: Made, source: verdict.Source, name: str) -> list[Outcome]:
+    data, found = verdict.Data(made.plans[0], source, DAYS), []
+    for plan in made.plans:
+        data.plan = plan
+        found.append(outcome(plan, data, name, made.gain))
     return found
 
 
-def through_prometheus(made: list[tuple[simulated.Fleet, plans.Plan]], tally: Tally, now: float) -> None:
+def through_prometheus(batch: list[Made]) -> list[Outcome]:
     with tempfile.TemporaryDirectory(prefix="hakmem-fleet-") as name:
-        real.backfill([fleet for fleet, _ in made], Path(name), only_resident=True)
+        real.backfill([each.fleet for each in batch], Path(name), only_resident=True)
         with real.serving(Path(name)) as url:
             source = Prometheus(url)
-            for _, plan in made:
-                tally.add(plan, verdict.decide(plan, source, now))
+            return [found for each in batch for found in judge(each, source, "prometheus")]
 
 
-def large(hosts: int) -> dict[str, float]:
-    """One verdict on a large fleet, hourly samples of all metrics."""
-    now = int(time.time())
-    start = (now // DAY_S - HISTORY - DAYS) * DAY_S
-    fleet = simulated.make(1, start, simulated.Kind(hosts=hosts, days=HISTORY + DAYS, step_s=6 * 3600))
-    plan = planned(fleet, 1, metrics.METRICS)
+def recorded(record: Path) -> list[Outcome]:
+    return [Outcome(**json.loads(line)) for line in record.read_text().splitlines()] if record.exists() else []
+
+
+def rates(asked: argparse.Namespace) -> None:
+    """Appends every verdict to the record and goes on where that ends; prints the rates of all that stands in it."""
+    start = (int(time.time()) // DAY_S - HISTORY - DAYS) * DAY_S
+    kind = simulated.Kind(hosts=asked.hosts or 200, days=HISTORY + DAYS, step_s=metrics.seconds(STEP))
+    looks, source = asked.looks.split(","), "memory" if asked.memory else "prometheus"
+    for gain in map(float, asked.effects.split(",")):
+        seeds = [asked.seed + 100_000 * round(10 * gain) + number for number in range(asked.fleets)]
+        known = {(each.fleet, each.looks) for each in recorded(asked.record)}
+        todo = [each for each in seeds if not all(((kind.hosts, source, gain, each), look) in known for look in looks)]
+        for first in range(0, len(todo), BATCH):
+            batch = [make_fleet(each, gain, looks, start, kind) for each in todo[first : first + BATCH]]
+            if asked.memory:
+                found = [of for each in batch for of in judge(each, simulated.InMemory(each.fleet, STEP, each.plans[0].select), source)]
+            else:
+                found = through_prometheus(batch)
+            with asked.record.open("a", encoding="ascii") as file:
+                file.writelines(json.dumps(asdict(each)) + "\n" for each in found if (each.fleet, each.looks) not in known)
+            print(f"{gain} %: {first + len(batch)} of {len(todo)}", file=sys.stderr, flush=True)
+    summary(recorded(asked.record))
+
+
+def summary(outcomes: list[Outcome]) -> None:
+    tallies: dict[tuple[int, str, str, float], Tally] = {}
+    for each in outcomes:
+        tallies.setdefault((each.hosts, each.source, each.looks, each.gain), Tally(each.gain)).add(each)
+    for (hosts, source, looks, _), tally in sorted(tallies.items()):
+        print(json.dumps({"hosts": hosts, "source": source, "looks": looks} | tally.line()), flush=True)
+
+
+def large(hosts: int, step_s: int) -> dict[str, float | str]:
+    """`hakmem fleet verdict` on a large fleet, as a user runs it: all metrics, a sample per step."""
+    start = (int(time.time()) // DAY_S - HISTORY - DAYS) * DAY_S
+    fleet = simulated.make(1, start, simulated.Kind(hosts=hosts, days=HISTORY + DAYS, step_s=step_s))
+    plan = planned(fleet, 1, metrics.METRICS, step=f"{step_s // 3600}h")
     switched_on(fleet, plan, {"resident memory": log_of(1.0)})
     with tempfile.TemporaryDirectory(prefix="hakmem-fleet-") as name:
-        count = real.backfill([fleet], Path(name))
+        folder = Path(name)
+        count = real.backfill([fleet], folder)
         del fleet
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        with real.serving(Path(name)) as url:
+        (folder / "plan.json").write_text(plan.model_dump_json())
+        before = children_seconds()
+        with real.serving(folder) as url, (folder / "verdict.json").open("w+") as file:
             began = time.monotonic()
-            found = verdict.decide(plan, Prometheus(url), now)
+            command = [sys.executable, "-m", "hakmem_lab", "fleet", "verdict", "--prometheus", url, "--plan", str(folder / "plan.json"), "--json"]
+            _, status, used = os.wait4(subprocess.Popen(command, stdout=file).pid, 0)
             seconds = time.monotonic() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    row = found.rows[0] if found.rows else None
-    return {"hosts": hosts, "samples": count, "seconds": seconds, "peak_mib": peak / 1024, "before_mib": before / 1024,
-            "gain": row.gain if row else math.nan, "low": row.low if row else math.nan, "high": row.high if row else math.nan}
+            file.seek(0)
+            if os.waitstatus_to_exitcode(status) not in (0, 3, 4):
+                sys.exit(f"no verdict: {file.read()}")
+            found = verdict.FleetVerdict.model_validate_json(file.read())
+    row, own = found.rows[0], used.ru_utime + used.ru_stime
+    return {"hosts": hosts, "samples": count, "seconds": seconds, "processor_seconds": own,
+            "processor_seconds_of_prometheus": children_seconds() - before - own, "peak_mib": used.ru_maxrss / 1024,
+            "verdict": found.verdict, "gain": row.gain, "low": row.low, "high": row.high}
+
+
+def children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
@@ -149,16 +217,18 @@ def main() -> None:
     parser.add_argument("--fleets", type=int, default=1000)
     parser.add_argument("--effects", default="0,0.5,1,2,5", help="true gains, in %%")
     parser.add_argument("--hosts", type=int)
-    parser.add_argument("--looks", choices=("daily", "end"), default="daily")
+    parser.add_argument("--step", type=int, default=6, help="hours between the samples of the large fleet")
+    parser.add_argument("--looks", default="daily,end", help="each fleet is judged with looks on every day, with one at the end, or both")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--memory", action="store_true", help="without Prometheus")
+    parser.add_argument("--record", type=Path, default=Path("out/fleet-rates.jsonl"))
     asked = parser.parse_args()
     if not asked.memory and not real.is_here():
         sys.exit("prometheus and promtool are not installed: apt-get install prometheus")
     if asked.what == "large":
-        print(json.dumps(large(asked.hosts or 10_000)))
+        print(json.dumps(large(asked.hosts or 10_000, asked.step * 3600)))
     else:
-        rates(asked.fleets, [float(each) for each in asked.effects.split(",")], asked.hosts or 200, asked.memory, asked.looks, asked.seed)
+        rates(asked)
 
 
 if __name__ == "__main__":

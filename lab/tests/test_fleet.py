@@ -114,12 +114,12 @@ def test_hosts_of_a_block_resemble_one_another() -> None:
 def test_error_rates_and_coverage_hold() -> None:
     """120 fleets each: no GO without a gain beyond what chance allows; intervals have the planted gain in them."""
     nothing, something = truth.Tally(0.0), truth.Tally(3.0)
+    kind = simulated.Kind(hosts=64, days=28, step_s=DAY_S // 4)
     for tally in (nothing, something):
-        for seed in range(120):
-            fleet = simulated.make(seed + 1000, START, simulated.Kind(hosts=64, days=28, step_s=DAY_S // 4))
-            plan = truth.planned(fleet, seed)
-            truth.switched_on(fleet, plan, {"resident memory": truth.log_of(tally.gain)})
-            tally.add(plan, verdict.decide(plan, simulated.InMemory(fleet, plan.step, plan.select), NOW))
+        for seed in range(1000, 1120):
+            each = truth.make_fleet(seed, tally.gain, ["daily"], START, kind)
+            source = simulated.InMemory(each.fleet, each.plans[0].step, each.plans[0].select)
+            tally.add(truth.judge(each, source, "memory")[0])
         assert tally.refused <= 3
     assert nothing.any_day <= stats.binom.ppf(0.999, 120, 0.025)
     for tally in (nothing, something):
@@ -233,6 +233,31 @@ def test_the_plan_s_promise_is_about_what_is_found() -> None:
     assert 0 <= promise.power <= 1 and promise.smallest > promise.error > 0
     assert promise.hosts_needed is not None and promise.hosts_needed > 80
     assert sum(each.arm == "hakmem" for each in plan.hosts) == 40
+
+
+def test_the_history_s_course_tells_what_more_days_make_of_the_error() -> None:
+    random = np.random.default_rng(8)
+    noise = random.normal(size=(3000, 28))
+    for values in (noise, 0.1 * noise.cumsum(axis=1) + 3 * random.normal(size=(3000, 1))):
+        told = np.diag(inference.course(values[:, :14], 14, 14))
+        after, before = inference.cumulative_means(values[:, 14:]), values[:, :14].mean(axis=1)
+        alike = np.array([np.corrcoef(each, before)[0, 1] for each in after.T])
+        true = after.var(axis=0) * (1 - alike**2)
+        assert told == pytest.approx(true, rel=0.15)
+    values[:, 3], values[5] = math.nan, math.nan
+    assert np.isfinite(inference.course(values[:, :4], 4, 9)).all()
+    assert (inference.course(np.ones((9, 2)), 2, 3) == 0).all()
+
+
+def test_the_plan_s_error_is_the_verdict_s() -> None:
+    """Although the history is no longer than what goes before the start, so that it has no such 28 days."""
+    planned, true = [], []
+    for seed in range(40):
+        each = truth.make_fleet(seed, 0.0, ["end"], START, dataclasses.replace(KIND, hosts=120))
+        found = truth.judge(each, simulated.InMemory(each.fleet, "6h", each.plans[0].select), "memory")[0]
+        planned.append(each.plans[0].power[0].error)
+        true.append((found.found[0][2] - found.found[0][1]) / 2 / 1.96)
+    assert np.mean(planned) == pytest.approx(np.mean(true), rel=0.1)
 
 
 def test_a_history_that_has_just_begun_is_too_short() -> None:

@@ -19,7 +19,7 @@ import pytest
 from hakmem_lab.commands.leaks import Suppression
 from hakmem_lab.inspect.live import Live
 from hakmem_lab.pages import flame
-from hakmem_lab.profile import formats, heap_dumps, symbols
+from hakmem_lab.profile import formats, heap_dumps, limits, symbols
 from hakmem_lab.profile.heap_dumps import Estimate, Profile
 from hakmem_lab.profile.memory_over_time import MemoryOverTime
 from hakmem_lab.profile.remote_control import Profiler, spans_of
@@ -501,10 +501,25 @@ def test_a_graph_is_read_by_keys(browser: Any, tmp_path: Path) -> None:
     assert axes == ["3.0 MiB", "0", "0 s", "1 s", "2 s"]
 
 
-def test_stacks_that_are_cut_off_say_so() -> None:
-    sites = [heap_dumps.Site(tuple(range(1, depth + 1)), {"live": (1, 16)}) for depth in (63, 64)]
-    report = formats.named(Profile(1, sites, []))
-    assert sorted(stack[-1].says == "(64 frames or more)" for stack in report.stacks) == [False, True]
+DEPTHS = """
+#include <stdlib.h>
+static void *volatile sink;
+#define CALLS(name) \\
+    __attribute__((noinline)) void name(int left) { if (left) name(left - 1); else sink = malloc(5000); sink = sink; }
+CALLS(deep)
+CALLS(shallow)
+int main(void) { deep(100); shallow(20); }
+"""
+
+
+def test_stacks_that_are_cut_off_say_so(compiled: Compiled, tmp_path: Path) -> None:
+    """Those of the library's own length, and no others."""
+    done = hakmem("profile", "--interval", "1", "-o", tmp_path / "a.heap", "--", compiled("depths", DEPTHS))
+    assert done.returncode == 0, done.stderr
+    report = formats.named(heap_dumps.read(tmp_path / "a.heap"))
+    of = {stack[0].name: (len(stack), stack[-1].name) for stack in report.stacks}
+    assert of["deep"] == (limits.FRAMES + 1, f"({limits.FRAMES} frames or more)")
+    assert of["shallow"][0] < limits.FRAMES and of["shallow"][1] != of["deep"][1]
 
 
 @pytest.mark.parametrize("width", [400, 1400])

@@ -4,8 +4,9 @@
 #include "arena/limit.h"
 #include "diag/options.h"
 
-/* Of a MiB of 4 KiB pages on a fast machine: 0.1 and 0.5 us for each. FEW_BYTES: the price of less is that of the call. */
-enum { PURGE_NS = 25600, FAULT_NS = 128000, FAULT_TIMES = 5, PRICES_KEPT = 8, FEW_BYTES = 256 << 10, DELAY_SHIFT = 44 };
+/* Of a MiB of 4 KiB pages on a fast machine: 0.1 and 0.5 us for each. FEW_BYTES: the price of less is that of the call. A call from
+ * which the processor was taken counts as PRICE_TIMES the usual price. */
+enum { PURGE_NS = 25600, FAULT_NS = 128000, FAULT_TIMES = 5, PRICES_KEPT = 8, PRICE_TIMES = 8, FEW_BYTES = 256 << 10, DELAY_SHIFT = 44 };
 enum { LOOKS_PER_DELAY = 2 };
 
 struct hak_return_counts hak__return_counts = { .purge_ns = PURGE_NS };
@@ -44,13 +45,14 @@ static uint64_t return_charge(uint64_t ns)
     return next;
 }
 
-/* The mean of the last few prices; threads that come at once may lose one. */
-static void learn_price(size_t bytes, uint64_t took)
+/* The mean of the last few prices; threads that come at once may lose one. Returns what the call counts as. */
+static uint64_t learn_price(size_t bytes, uint64_t took)
 {
-    uint64_t price = hak_load(&hak__return_counts.purge_ns, HAK_RELAXED), seen = took / hak_max(bytes >> 10, 1) * 1024;
+    uint64_t price = hak_load(&hak__return_counts.purge_ns, HAK_RELAXED), kib = hak_max(bytes, FEW_BYTES) >> 10;
+    uint64_t counts = hak_min(took, hak_max(price, PURGE_NS) * PRICE_TIMES / 1024 * kib), seen = hak_min(counts / kib * 1024, UINT32_MAX);
     if (bytes >= FEW_BYTES)
-        hak_store(&hak__return_counts.purge_ns, (uint32_t)((price * (PRICES_KEPT - 1) + hak_min(seen, UINT32_MAX)) / PRICES_KEPT),
-                  HAK_RELAXED);
+        hak_store(&hak__return_counts.purge_ns, (uint32_t)((price * (PRICES_KEPT - 1) + seen) / PRICES_KEPT), HAK_RELAXED);
+    return counts;
 }
 
 /* Charges regret before it comes, as far as memory goes back soon anyway. */
@@ -71,18 +73,21 @@ void hak__return_end(enum hak_unused kind, size_t bytes, uint64_t began)
     uint64_t took = hak__os->now_ns() - began;
     hak_fetch_add(&hak__return_counts.returned[kind], bytes, HAK_RELAXED);
     hak_fetch_add(&hak__return_counts.cost_ns, took, HAK_RELAXED);
-    learn_price(bytes, took);
-    charge_ahead(bytes_ns(bytes), return_charge(took));
+    uint64_t paid_us = return_charge(learn_price(bytes, took));
+    charge_ahead(bytes_ns(bytes), paid_us);
 }
 
 void hak__return_step(uint64_t began, uint64_t cost_before)
 {
+    static hak_rare_data _Atomic uint64_t last_ns;
     uint64_t took = hak__os->now_ns() - began;
     uint64_t counted = hak_load(&hak__return_counts.cost_ns, HAK_RELAXED) - cost_before;
     uint64_t rest = took - hak_min(took, counted);
     hak_fetch_add(&hak__return_counts.cost_ns, rest, HAK_RELAXED);
-    hak_store(&hak__return_counts.step_ms, (uint32_t)(rest / 1000000), HAK_RELAXED);
-    return_charge(rest);
+    uint64_t shorter = hak_min(rest, hak_load(&last_ns, HAK_RELAXED)), most = 10000ull * HAK_RETURN_MUCH * return_share();
+    hak_store(&last_ns, rest, HAK_RELAXED);
+    hak_store(&hak__return_counts.step_ms, (uint32_t)(shorter / 1000000), HAK_RELAXED);
+    return_charge(hak_min(rest, most));
 }
 
 /* --- delays ----------------------------------------------------------------------------------------------------------- */
@@ -176,7 +181,7 @@ static size_t retain_affords(const struct hak_return_cost *cost, uint64_t most, 
     if (cost->share == 0)
         return SIZE_MAX;
     uint64_t left_us = most > cost->owed_ms ? (most - cost->owed_ms) * cost->share * 10 : 0;
-    return left_us * 1000 / hak_max(price, 1) * MIB;
+    return left_us * 1000 * MIB / hak_max(price, 1);
 }
 
 struct hak_retained hak__retain(struct hak_retention in)

@@ -4,6 +4,7 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,7 +17,7 @@ hak_page_data struct hak_wiped hak__wiped;
 static bool (*repair_child)(void), (*arrive_late)(void);
 static _Atomic uint32_t *(*find_fork_mark)(void);
 static bool (*is_fork_copy)(void);
-static _Atomic long process; /* orders nothing: read again after a system call */
+static _Atomic long process; /* whose memory this is; negative while that process repairs it, without a mark */
 static _Atomic uint32_t repairs;
 static _Atomic bool several; /* more than one thread has taken a lock or is about to */
 
@@ -46,7 +47,6 @@ bool hak__fork_alone(void) { return !hak_load(&several, HAK_RELAXED); }
 
 static bool repair_now(void)
 {
-    hak_store(&process, hak__syscall(SYS_getpid), HAK_RELAXED);
     hak_assert(repair_child != NULL, "there are no children to repair before the library has started");
     hak_fetch_add(&repairs, 1, HAK_RELAXED);
     return repair_child();
@@ -55,27 +55,51 @@ static bool repair_now(void)
 static void repair_at_once(void)
 {
     is_fork_copy();
+    hak_store(&process, hak__syscall(SYS_getpid), HAK_RELAXED);
     repair_now();
 }
 
 uint32_t hak__fork_repairs(void) { return hak_load(&repairs, HAK_RELAXED); }
 
-/* The caller becomes the second thread that takes locks. If it is new in a forked child, the only earlier thread is the one that
- * forked. That one had nothing to repair, and must not repair later, while other threads run. */
-static void watch_begins(void)
+static void repair_settled(long now)
 {
-    if (hak_peek(&hak__forked.mark) == NULL) {
-        hak__fork_unwatched();
-        hak_store(&process, hak__syscall(SYS_getpid), HAK_RELAXED);
-    }
-    hak_store(&several, true, HAK_RELAXED);
+    long repairing = -now;
+    repair_now();
+    hak_cas_strong(&process, &repairing, now, HAK_RELEASE, HAK_RELAXED);
 }
+
+/* Without a mark: settles whose memory this is in a new child, whose first thread is the one that forked, and repairs. `locks`: the
+ * caller is about to be the second thread that takes locks. If it is not the first here, that one has nothing to repair, and must
+ * not begin while others run: whichever is first settles it, and the second waits for a repair that has begun. A handler may fork
+ * in the middle of this; the child then has another number. */
+static void settle(bool locks)
+{
+    long now = hak__syscall(SYS_getpid), home;
+    bool forker = hak__syscall(SYS_gettid) == now;
+    if (hak_peek(&hak__forked.mark) != NULL || (!forker && !locks))
+        return;
+    /* acquire: pairs with the release of the repairing thread. */
+    for (unsigned tries = 0; (home = hak_load(&process, HAK_ACQUIRE)) != now && home != 0; tries++) {
+        bool repairing = home == -now, copy = !repairing && is_fork_copy();
+        if (forker && (repairing || (!copy && !locks)))
+            return;
+        if (repairing)
+            hak__nap(tries);
+        else if (hak_cas_strong(&process, &home, forker && copy ? -now : now, HAK_RELAXED, HAK_RELAXED) && forker && copy)
+            repair_settled(now);
+    }
+}
+
+void hak__fork_unwatched(void) { settle(false); }
 
 void hak__fork_watch(void)
 {
     static _Atomic uint32_t handled;
-    if (hak_unlikely(!hak_load(&several, HAK_RELAXED)))
-        watch_begins();
+    /* acquire, release: a thread that settles nothing finds it settled, and the child repaired. */
+    if (hak_unlikely(!hak_load(&several, HAK_ACQUIRE))) {
+        settle(true);
+        hak_store(&several, true, HAK_RELEASE);
+    }
     bool begun = hak_peek(&find_fork_mark) != NULL;
     if (hak_likely(hak_peek(&hak__forked.mark) != NULL) || !begun || hak_load(&handled, HAK_RELAXED) != 0)
         return;
@@ -85,18 +109,7 @@ void hak__fork_watch(void)
 
 void hak__fork_look(void) { hak__fork_check(); }
 
-bool hak__fork_is_home(void) { return hak__syscall(SYS_getpid) == hak_load(&process, HAK_RELAXED); }
-
-/* The child's first thread is the one that forked. Later threads have nothing to repair. */
-void hak__fork_unwatched(void)
-{
-    if (hak_peek(&hak__forked.mark) != NULL || hak_load(&process, HAK_RELAXED) == 0)
-        return;
-    long now = hak__syscall(SYS_getpid);
-    if (now == hak_load(&process, HAK_RELAXED) || hak__syscall(SYS_gettid) != now || !is_fork_copy())
-        return;
-    repair_now();
-}
+bool hak__fork_is_home(void) { return hak__syscall(SYS_getpid) == labs(hak_load(&process, HAK_RELAXED)); }
 
 /* A handler may fork in the middle of this; the mark is then wiped again in the child. */
 void hak__fork_found(void)
@@ -108,6 +121,7 @@ void hak__fork_found(void)
         if (mark == HAK_FORK_WIPED) {
             if (!hak_cas_strong(hak__forked.mark, &mark, HAK_FORK_REPAIRING, HAK_ACQUIRE, HAK_RELAXED))
                 continue;
+            hak_store(&process, hak__syscall(SYS_getpid), HAK_RELAXED);
             uint32_t after = repair_now() ? HAK_FORK_REPAIRED : HAK_FORK_AWAITED, repairing = HAK_FORK_REPAIRING;
             if (hak_cas_strong(hak__forked.mark, &repairing, after, HAK_RELEASE, HAK_RELAXED))
                 return;

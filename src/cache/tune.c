@@ -46,6 +46,7 @@ static void slots_open(struct hak_heap *heap)
 {
     heap->slots.next = heap->slots.first;
     heap->slots.end = heap->slots.first + sizeof heap->slots.first / sizeof(void *);
+    heap->slots.local = any_slots_local();
     memset(heap->slots.free, 0, sizeof heap->slots.free);
 }
 
@@ -61,7 +62,7 @@ static bool slots_extend(struct hak_heap *heap, size_t need)
         bytes = hak_min(hak_max(bytes, heap->slots.mapped), left);
     if (!hak__heap_extend(heap->id, heap->slots.mapped, bytes))
         return false;
-    heap->slots.mapped += bytes;
+    heap->slots.mapped += (uint32_t)bytes;
     return true;
 }
 
@@ -69,7 +70,7 @@ static bool slots_extend(struct hak_heap *heap, size_t need)
 static bool slots_find(struct hak_heap *heap, size_t need)
 {
     void **local = heap->local_slots[0], **local_end = local + sizeof heap->local_slots / sizeof(void *);
-    if (heap->slots.end < local && need <= (size_t)(local_end - local) && !any_slots_local()) {
+    if (heap->slots.end < local && need <= (size_t)(local_end - local) && !heap->slots.local) {
         heap->slots.next = local;
         heap->slots.end = local_end;
         return true;
@@ -231,7 +232,7 @@ void hak__cache_open_class(struct hak_heap *heap, uint32_t index)
     hak_assert(hak__heap_is_mine(heap) || hak_load(&heap->state, HAK_RELAXED) == HAK_HEAP_NEW, "the caller holds the heap's lock");
     hak_assert(class->bottom == NULL && heap->closed_reasons[index] != 0, "a class is opened once");
     uint32_t ceiling = hak__bin_ceiling(index), capacity = first_capacity(index, ceiling);
-    class->local = hak__slots_are_local(index);
+    class->local = heap->slots.local && hak__slots_are_local(index);
     void **bottom = NULL;
     if (!class->local && (bottom = slots_take(heap, capacity << hak__is_large(index))) == NULL)
         return; /* the system refuses memory; the class caches nothing until it gets some */

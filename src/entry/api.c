@@ -16,6 +16,7 @@
 #include "profile/profile.h"
 #include "sample/sample.h"
 #include "stats/stats.h"
+#include "upkeep/nearness.h"
 #include "upkeep/upkeep.h"
 #include "userheap/userheap.h"
 
@@ -66,6 +67,7 @@ hak_export int hak_check_heap(void) { return !hak__start() || hak__check_report(
 hak_export void hak_set_pressure_callback(void (*callback)(size_t mapped, size_t limit, void *argument), void *argument)
 {
     hak__limit_set_callback(callback, argument);
+    hak__near_call(callback != NULL);
 }
 
 hak_export void hak_system_seen(struct hak_system *out)

@@ -16,7 +16,7 @@ static struct hak_heap *heap_begin(uint32_t id, size_t mapped)
 {
     struct hak_heap *heap = hak__heap_by_id(id);
     heap->id = id;
-    heap->slots.mapped = mapped;
+    heap->slots.mapped = (uint32_t)mapped;
     heap->tag = hak__owner_word(id, 0);
     heap->generation = hak_read_mostly(&hak__window.generation);
     return heap;

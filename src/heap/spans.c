@@ -186,6 +186,7 @@ static void count_begun(struct hak_heap *heap, struct hak_span *span)
     if (hak_likely(!hak__heap_is_share(heap)))
         return;
     hak__owned_add(&heap->share.first_span, hak__span_slab(span));
+    heap->share.classes |= 1ull << span->class;
     if (!span->fresh)
         span->account = heap->share.account;
 }

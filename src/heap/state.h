@@ -86,7 +86,8 @@ enum { HAK_SLOTS_LEAST = 16, HAK_AREAS_FIRST = 5 };
 /* The slots of the bins (cache/tune.c). */
 struct hak_slots {
     void **next, **end; /* the rest of the slot area: `first`, then the unused local slots, then behind the heap's struct */
-    size_t mapped; /* mapped bytes of HAK_HEAP_STRIDE */
+    uint32_t mapped; /* mapped bytes of HAK_HEAP_STRIDE */
+    bool local; /* the local slots are kept for the classes that the options named when the bins were opened */
     void **free[10]; /* slot areas given back, by power of two */
     void *first[HAK_AREAS_FIRST * (1 + HAK_SLOTS_LEAST)]; /* near what every thread touches */
 };
@@ -180,6 +181,7 @@ struct hak_share {
     struct hak_heap *chained; /* of a share: the next one in its bucket */
     struct hak_uheap *standard; /* of a thread's heap: the thread's default heap, or NULL */
     uint32_t first_span; /* of a share: the list of all its spans, as the first one's slab plus one */
+    uint64_t classes; /* of a share: a bit for each class that has had a span since the share joined its heap, at least */
     char *bump, *bump_end; /* of a share of a bump heap: where its next block begins, and the last must end (userheap/bump.h) */
     bool merged; /* of a share without a user heap: its bins may hold blocks that are the process's now */
 };

@@ -11,20 +11,32 @@
 
 /* --- requests ------------------------------------------------------------------------------------------------------------------ */
 
+/* The chunk that a reset has left, or another one. NULL: the limit or the system refuses it. */
+static char *chunk_obtain(struct hak_heap *share)
+{
+    void *chunk = NULL;
+    if (!hak__bump_is_kept(share))
+        return hak__heap_take(share, HAK_BUMP_CLASS, &chunk, 1) == 0 ? NULL : memset(chunk, 0, HAK_BUMP_BITS / 8);
+    struct hak_span *span = hak__span_at(hak__slab_of(share->share.bump));
+    if (!hak__span_admit(share, HAK_BUMP_CLASS, span->slabs))
+        return NULL;
+    hak_count(&share->classes[HAK_BUMP_CLASS].refilled, 1);
+    hak__heap_large_moved(share, HAK_BUMP_CLASS, 1);
+    return hak__span_take_single(span);
+}
+
 /* A new chunk for the share; what is left of the former one stays unused. False: the limit or the system refuses it, or the heap ends. */
 static bool chunk_take(struct hak_heap *share, const struct hak_uheap *own)
 {
-    void *chunk = NULL;
     if (!hak__heap_lock(share))
         return false;
-    bool taken = hak_peek(&share->own) == own && hak__heap_take(share, HAK_BUMP_CLASS, &chunk, 1) != 0;
+    char *chunk = hak_peek(&share->own) == own ? chunk_obtain(share) : NULL;
     hak__heap_unlock(share);
-    if (!taken)
+    if (chunk == NULL)
         return false;
     hak_assert((uintptr_t)chunk % HAK_SLAB_SIZE == 0, "a chunk is a slab");
-    memset(chunk, 0, HAK_BUMP_BITS / 8);
-    share->share.bump = (char *)chunk + HAK_BUMP_BITS / 8;
-    share->share.bump_end = (char *)chunk + HAK_SLAB_SIZE - HAK_ALIGN; /* behind it is the place for the last bit */
+    share->share.bump = chunk + HAK_BUMP_BITS / 8;
+    share->share.bump_end = chunk + HAK_SLAB_SIZE - HAK_ALIGN; /* behind it is the place for the last bit */
     hak__bump_flip(share->share.bump);
     return true;
 }

@@ -19,6 +19,7 @@ enum { LOOK_MS = 1000, NEAR_MS = 50, VAIN_MS = 3200, CALLED_AGAIN = 800, ROOM_PA
 _Atomic uint64_t hak__near_next_ms = UINT64_MAX;
 static void (*near_seen)(const struct hak_nearness *now, uint64_t now_ms);
 static _Atomic bool near_looking;
+static _Atomic bool near_calls; /* the program has a callback */
 /* Of the thread that looks. */
 static size_t near_mapped; /* at the last look */
 static uint64_t near_give_ms; /* not to give back before this time: it was in vain */
@@ -56,16 +57,22 @@ void hak__near_look(struct hak_nearness *out)
 
 /* --- acting ------------------------------------------------------------------------------------------------------------- */
 
-static bool near_gives(const struct hak_nearness *now)
+static bool near_in_group(const struct hak_nearness *now)
 {
     return now->permille >= HAK_NEAR_GIVE && (now->kind == HAK_NEAR_GROUP_MAX || now->kind == HAK_NEAR_GROUP_HIGH);
+}
+
+/* At the other limits a request is refused rather than the process ended, and gives back itself what others keep. */
+static bool near_gives(const struct hak_nearness *now)
+{
+    return near_in_group(now) || (now->permille >= HAK_NEAR_GIVE && hak_load(&near_calls, HAK_RELAXED));
 }
 
 static void near_follow(const struct hak_nearness *now)
 {
     uint64_t group = hak_min(now->group.max, now->group.high);
     size_t room = hak__limit_part(group, now->group.used - hak_min(now->group.used, now->mapped));
-    hak__limit_follow(hak_min(group, now->process.address_limit), room, near_gives(now));
+    hak__limit_follow(hak_min(group, now->process.address_limit), room, near_in_group(now));
 }
 
 static size_t near_give(struct hak_heap *heap, uint64_t now_ms)
@@ -93,7 +100,10 @@ static void near_relieve(struct hak_heap *heap, struct hak_nearness *now, uint64
 }
 
 static void near_watch(size_t mapped);
-static bool near_is_asked(void) { return near_seen != NULL || hak__option(HAK_OPTION_profile) == HAK_PROFILING_AUTO; }
+static bool near_is_asked(void)
+{
+    return near_seen != NULL || hak_load(&near_calls, HAK_RELAXED) || hak__option(HAK_OPTION_profile) == HAK_PROFILING_AUTO;
+}
 
 static void near_act(struct hak_heap *heap, uint64_t now_ms)
 {
@@ -147,6 +157,15 @@ void hak__near_begin(void (*seen)(const struct hak_nearness *now, uint64_t now_m
     hak_store(&hak__near_next_ms, asked ? 0 : hak__os->now_ms() + LOOK_MS, HAK_RELAXED);
     size_t room = hak__limit_room(), known = room != 0 ? hak_min(room / 2, WATCH_UNKNOWN) : WATCH_UNKNOWN;
     hak__limit_watch(HAK_WATCHER_NEARNESS, asked ? WATCH_LEAST : known, near_watch);
+}
+
+void hak__near_call(bool calls)
+{
+    hak_store(&near_calls, calls, HAK_RELAXED);
+    if (!calls)
+        return;
+    hak_store(&hak__near_next_ms, 0, HAK_RELAXED);
+    hak__limit_watch(HAK_WATCHER_NEARNESS, WATCH_LEAST, near_watch);
 }
 
 void hak__near_fork_child(void)

@@ -3,8 +3,8 @@
  * back first, that of the calling thread's bins and all that is retained; where that was not enough, the program's callback is called
  * (hak_set_pressure_callback).
  *
- * A process without a limit at its start is followed only if the black box or HAKMEM_PROFILE=auto asks for it, and none is after a
- * filter of system calls has come: looking opens files. */
+ * A process without a control group's limit at its start is followed only if the black box, HAKMEM_PROFILE=auto or a callback asks for
+ * it, and none is after a filter of system calls has come: looking opens files. */
 #pragma once
 
 #include "heap/heap.h"
@@ -33,6 +33,9 @@ hak_inline void hak__near_poll(struct hak_heap *heap, uint64_t now_ms)
 
 /* Computes the present state. */
 hak_cold void hak__near_look(struct hak_nearness *out);
+
+/* The program has set its callback, or taken it away. */
+hak_cold void hak__near_call(bool calls);
 
 hak_cold void hak__near_fork_child(void);
 

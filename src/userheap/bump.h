@@ -12,7 +12,7 @@
 #include "harden/mode.h"
 #include "userheap/userheap.h"
 
-enum { HAK_BUMP_CLASS = HAK_CLASS_65536, HAK_BUMP_BITS = HAK_SLAB_SIZE / HAK_ALIGN, HAK_BUMP_MOST = 4096 };
+enum { HAK_BUMP_CLASS = HAK_CLASS_65536, HAK_BUMP_MOST = 4096 };
 _Static_assert(HAK_ALIGN == 16, "a chunk has a bit for each place of a block");
 
 /* Whether blocks are cut: neither is the process hardened nor are requests sampled. */

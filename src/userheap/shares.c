@@ -186,10 +186,11 @@ static void table_add(struct hak_heap *mine, struct hak_heap *share, const struc
 
 /* --- bins -------------------------------------------------------------------------------------------------------------- */
 
-/* Empties a share's bins: their entries are no blocks any more. */
-static void share_forget_bins(struct hak_heap *share)
+/* Empties a share's bins of these classes: their entries are no blocks any more. */
+static void share_forget_bins(struct hak_heap *share, uint64_t classes)
 {
-    for (uint32_t class = 0; class < HAK_CLASSES; class++) {
+    for (uint64_t left = classes; left != 0; left &= left - 1) {
+        unsigned class = hak_ctz64(left);
         struct hak_bin *bin = hak__heap_bin(share, class);
         if (bin->top != share->classes[class].bottom) /* the pages of what was never used stay untouched */
             hak_owner_store(&bin->top, share->classes[class].bottom);
@@ -221,7 +222,7 @@ static void share_clear_bins(struct hak_heap *share)
     if (share->share.merged)
         hak__cache_flush(share);
     share->share.merged = false;
-    share_forget_bins(share);
+    share_forget_bins(share, hak_ones64(HAK_CLASSES));
 }
 
 /* Adds the share to the heap, whose lock the caller holds. False: a forked child had to abandon the share. */
@@ -407,6 +408,16 @@ void hak__uheap_leave(struct hak_heap *mine)
             share_detach(share);
 }
 
+/* Ends the chunk that a reset has left, if the share has not begun it. Nobody else uses the share. */
+static void share_give_chunk(struct hak_heap *share)
+{
+    if (!hak__bump_is_kept(share))
+        return;
+    struct hak_span *span = hak__span_at(hak__slab_of(share->share.bump));
+    share->share.bump = share->share.bump_end = NULL;
+    hak__heap_end_span(share, span);
+}
+
 static void squeeze_one(struct hak_heap *mine, struct hak_uheap *own)
 {
     struct hak_heap *held = mine == NULL ? NULL : hak__share_find(mine, own);
@@ -417,7 +428,7 @@ static void squeeze_one(struct hak_heap *mine, struct hak_uheap *own)
         if (!hak__heap_lock(share))
             continue;
         if (hak_load(&share->user, HAK_RELAXED) == NULL)
-            hak__cache_flush(share);
+            hak__cache_flush(share), share_give_chunk(share);
         hak__heap_spare(share, HAK_CLASSES);
         hak__heap_unlock(share);
     }
@@ -464,7 +475,7 @@ static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span,
     hak__pool_give(slab, slabs);
 }
 
-/* Makes all blocks unused again; the span's pages keep their contents. */
+/* Makes all blocks unused again; the span's pages keep their contents. That of a chunk serves as the share's next one. */
 static void share_rewind_span(struct hak_heap *share, struct hak_span *span)
 {
     size_t half = span->words * sizeof(uint64_t);
@@ -479,14 +490,19 @@ static void share_rewind_span(struct hak_heap *share, struct hak_span *span)
     span->changes++;
     span->account = share->share.account;
     hak__span_map_places(span);
-    hak__heap_list(share, span);
+    if (span->blocks != 1) {
+        hak__heap_list(share, span);
+        return;
+    }
+    share->share.bump = share->share.bump_end = memset(hak__span_start(span), 0, HAK_BUMP_BITS / 8);
 }
 
 /* Forgets all blocks, in bins, in quarantine and in the program's hands. */
 static void share_forget_blocks(struct hak_heap *share)
 {
-    share_forget_bins(share);
-    for (uint32_t class = 0; class < HAK_CLASSES; class++) {
+    share_forget_bins(share, share->share.classes);
+    for (uint64_t left = share->share.classes; left != 0; left &= left - 1) {
+        unsigned class = hak_ctz64(left);
         struct hak_heap_class *of = &share->classes[class];
         uint64_t live = hak_counted(&of->refilled) - hak_counted(&of->drained) - hak_counted(&of->collected);
         if (live != 0)
@@ -507,12 +523,14 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
         hak__quarantine_flush(share, "free");
     hak__assigned_let_go(share);
     uint32_t slab = share->share.first_span; /* blocks leaving the quarantine may have ended some */
+    const char *kept = purge ? NULL : (char *)hak_align_down((uintptr_t)share->share.bump, HAK_SLAB_SIZE);
     share->share.first_span = 0;
     share_forget_blocks(share);
     while (slab != 0) {
         struct hak_span *span = &hak__spans[slab - 1];
         slab = span->next_owned;
-        if (end == HAK_SHARE_DESTROYED || span->blocks == 1 || span->keys == HAK_SPAN_HARDENED
+        bool single = span->blocks == 1 && hak__span_start(span) != kept;
+        if (end == HAK_SHARE_DESTROYED || single || span->keys == HAK_SPAN_HARDENED
             || hak_load(&span->shielded, HAK_RELAXED) != 0) {
             share_end_with_blocks(share, span, end, purge);
         } else {
@@ -524,76 +542,8 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
         /* release: pairs with the acquire in hak__share_find. */
         hak_owner_store(&share->own, NULL);
         share->share.account = NULL;
+        share->share.classes = 0;
     }
 }
 
 void hak__shares_fork_child(void) { hak__lock_fork_child(&spare_lock); }
-
-/* --- merging ----------------------------------------------------------------------------------------------------------------- */
-
-/* Once the map names the new owner, any thread may end a single-block span, so that comes last. */
-static void share_move_span(struct hak_heap *from, struct hak_heap *to, struct hak_span *span)
-{
-    uint32_t class = span->class, blocks = hak__span_allocated(span);
-    bool lists = !span->single && hak__span_has_blocks(span);
-    if (span->listed)
-        hak__heap_unlist(from, span);
-    hak__owned_remove(&from->share.first_span, hak__span_slab(span));
-    hak__account_give(from->share.account, hak__span_charge(span));
-    hak__heap_large_moved(from, class, 0 - (size_t)blocks);
-    hak__heap_large_moved(to, class, blocks);
-    hak_count(&from->classes[class].refilled, 0 - (uint64_t)blocks);
-    hak_count(&to->classes[class].refilled, blocks);
-    hak_count(&from->classes[class].span_count, (uint64_t)-1);
-    hak_count(&to->classes[class].span_count, 1);
-    hak_count(&from->counts.slabs, 0 - (uint64_t)span->slabs);
-    hak_count(&to->counts.slabs, span->slabs);
-    span->account = NULL;
-    hak__span_change_owner(span, to->id);
-    if (lists)
-        hak__heap_list(to, span);
-}
-
-/* Another thread holds the share and may push to an open bin at any time, without the lock. Such bins keep their blocks as
- * another heap's until the thread gives them up. The bins behind closed ones are used under the lock. */
-static void share_flush_closed(struct hak_heap *share)
-{
-    if (hak_unlikely(share->quarantine != NULL))
-        hak__quarantine_flush(share, "free");
-    for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
-        if (share->closed_reasons[class] != 0)
-            hak__cache_drain(share, class, UINT32_MAX, "free");
-        else
-            share->foreign[class] = true; /* before a block can be in it */
-    }
-    hak__large_cache_flush(share);
-    hak__outbox_flush(share, "free");
-}
-
-static void share_move_spans(struct hak_heap *share, struct hak_heap *into)
-{
-    hak__assigned_let_go(share);
-    hak__heap_spare(share, HAK_CLASSES);
-    while (share->share.first_span != 0)
-        share_move_span(share, into, &hak__spans[share->share.first_span - 1]);
-    share->sources.idle_classes = 0;
-    share->sources.home = 0;
-}
-
-bool hak__share_merge(struct hak_heap *share, struct hak_heap *into)
-{
-    const struct hak_heap *user = hak_load(&share->user, HAK_RELAXED);
-    bool stays = user == NULL || user == into;
-    if (stays)
-        hak__cache_flush(share);
-    else
-        share_flush_closed(share);
-    share_move_spans(share, into);
-    if (stays)
-        return true;
-    share->share.merged = true;
-    share->share.account = NULL;
-    /* release: pairs with the acquire in hak__share_find. */
-    hak_owner_store(&share->own, NULL);
-    return false;
-}

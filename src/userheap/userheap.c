@@ -6,8 +6,11 @@
 
 #include "arena/window.h"
 #include "base/assert.h"
+#include "base/bits.h"
 #include "cache/cache.h"
+#include "cache/large_cache.h"
 #include "diag/report.h"
+#include "harden/quarantine.h"
 #include "huge/huge.h"
 #include "os/os.h"
 
@@ -415,11 +418,85 @@ void hak__uheap_reset(struct hak_uheap *own, const char *function)
 {
     if (!own_lock(own, function))
         return;
+    if (hak_load(&own->account.used, HAK_RELAXED) == 0) { /* it has no blocks, and no bin of its shares has any */
+        hak__lock_release(&own->lock);
+        return;
+    }
     hak__samples_end(&own->samples, false, function);
     end_shares(own, HAK_SHARE_EMPTIED);
     hak__uheap_huge_end_all(own, false);
     forget_lost(own);
     hak__lock_release(&own->lock);
+}
+
+/* --- merging ----------------------------------------------------------------------------------------------------------------- */
+
+/* Once the map names the new owner, any thread may end a single-block span, so that comes last. */
+static void share_move_span(struct hak_heap *from, struct hak_heap *to, struct hak_span *span)
+{
+    uint32_t class = span->class, blocks = hak__span_allocated(span);
+    bool lists = !span->single && hak__span_has_blocks(span);
+    if (span->listed)
+        hak__heap_unlist(from, span);
+    hak__owned_remove(&from->share.first_span, hak__span_slab(span));
+    hak__account_give(from->share.account, hak__span_charge(span));
+    hak__heap_large_moved(from, class, 0 - (size_t)blocks);
+    hak__heap_large_moved(to, class, blocks);
+    hak_count(&from->classes[class].refilled, 0 - (uint64_t)blocks);
+    hak_count(&to->classes[class].refilled, blocks);
+    hak_count(&from->classes[class].span_count, (uint64_t)-1);
+    hak_count(&to->classes[class].span_count, 1);
+    hak_count(&from->counts.slabs, 0 - (uint64_t)span->slabs);
+    hak_count(&to->counts.slabs, span->slabs);
+    span->account = NULL;
+    hak__span_change_owner(span, to->id);
+    if (lists)
+        hak__heap_list(to, span);
+}
+
+/* Another thread holds the share and may push to an open bin at any time, without the lock. Such bins keep their blocks as
+ * another heap's until the thread gives them up. The bins behind closed ones are used under the lock. */
+static void share_flush_closed(struct hak_heap *share)
+{
+    if (hak_unlikely(share->quarantine != NULL))
+        hak__quarantine_flush(share, "free");
+    for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
+        if (share->closed_reasons[class] != 0)
+            hak__cache_drain(share, class, UINT32_MAX, "free");
+        else
+            share->foreign[class] = true; /* before a block can be in it */
+    }
+    hak__large_cache_flush(share);
+    hak__outbox_flush(share, "free");
+}
+
+static void share_move_spans(struct hak_heap *share, struct hak_heap *into)
+{
+    hak__assigned_let_go(share);
+    hak__heap_spare(share, HAK_CLASSES);
+    while (share->share.first_span != 0)
+        share_move_span(share, into, &hak__spans[share->share.first_span - 1]);
+    share->sources.idle_classes = 0;
+    share->sources.home = 0;
+}
+
+/* Moves the blocks of a share to `into`; the caller holds both locks. False: the share has left the heap, because another thread has it. */
+static bool share_merge(struct hak_heap *share, struct hak_heap *into)
+{
+    const struct hak_heap *user = hak_load(&share->user, HAK_RELAXED);
+    bool stays = user == NULL || user == into;
+    if (stays)
+        hak__cache_flush(share);
+    else
+        share_flush_closed(share);
+    share_move_spans(share, into);
+    if (stays)
+        return true;
+    share->share.merged = true;
+    share->share.account = NULL;
+    /* release: pairs with the acquire in hak__share_find. */
+    hak_owner_store(&share->own, NULL);
+    return false;
 }
 
 bool hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *function)
@@ -439,7 +516,7 @@ bool hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *
             link = &share->share.next;
             continue;
         }
-        bool stays = hak__share_merge(share, into);
+        bool stays = share_merge(share, into);
         hak__heap_unlock(share);
         if (stays)
             link = &share->share.next;

@@ -174,12 +174,16 @@ void hak__shares_fork_child(void);
 /* Gives up a spare share for a thread that needs its id or memory; false: there is none. */
 hak_cold bool hak__shares_spare_id(void);
 
+/* The bits of a bump heap's chunk (bump.h). The second: whether the share's is one that a reset has left, without blocks and not counted. */
+enum { HAK_BUMP_BITS = HAK_SLAB_SIZE / HAK_ALIGN };
+hak_inline bool hak__bump_is_kept(const struct hak_heap *share)
+{
+    return share->share.bump != NULL && (uintptr_t)share->share.bump % HAK_SLAB_SIZE == 0;
+}
+
 /* Ends the blocks of a share, and with DESTROYED its spans. Caller holds its heap's lock. */
 enum hak_share_end { HAK_SHARE_DESTROYED, HAK_SHARE_EMPTIED };
 void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool purge);
-
-/* Moves its blocks to `into`; the caller holds both locks. False: the share has left the heap, because another thread has it. */
-bool hak__share_merge(struct hak_heap *share, struct hak_heap *into);
 
 /* --- huge blocks (userheap.c) ------------------------------------------------------------------------------------------ */
 

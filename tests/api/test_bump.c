@@ -125,6 +125,44 @@ static void other_blocks_are_ordinary(void **state)
     expect_eq(errno, EINVAL);
 }
 
+static struct hak_heap_figures figures(hak_heap_t *heap)
+{
+    struct hak_heap_figures now;
+    expect_eq(hak_heap_stats(heap, &now, sizeof now), 0);
+    return now;
+}
+
+static void resets_keep_a_chunk(void **state)
+{
+    (void)state;
+    skip_hardened();
+    size_t seen[2] = { 0, 0 };
+    hak_heap_t *heap = new_bump(0);
+    char *last = NULL;
+    for (int round = 0; round < 4; round++) {
+        for (unsigned i = 0; i < 200; i++)
+            last = hak_heap_malloc(heap, 1000);
+        expect_eq(figures(heap).used_bytes, 4 << 16);
+        hak_heap_reset(heap);
+        hak_heap_reset(heap);
+        struct hak_heap_figures now = figures(heap);
+        expect(now.used_bytes == 0 && now.live_blocks == 0 && (now.slab_bytes == 1 << 16 || round == 2));
+        expect(hak_heap_of(last) == NULL && hak_heap_visit(heap, count_block, seen) == 0 && seen[0] == 0);
+        expect_eq(hak_check_heap(), 1);
+        if (round == 1) { /* the next reset finds another block, and the chunk not begun */
+            expect(hak_heap_malloc(heap, 5000) != NULL);
+            hak_heap_reset(heap);
+        }
+        if (round == 2)
+            hak_heap_collect(heap);
+        expect_eq(figures(heap).slab_bytes == 0, round == 2);
+    }
+    const char *again = hak_heap_malloc(heap, 1000);
+    expect(again != NULL && ((uintptr_t)again ^ (uintptr_t)last) < 1 << 16);
+    hak_heap_reset(heap);
+    hak_heap_destroy(heap);
+}
+
 static void limits_hold(void **state)
 {
     (void)state;
@@ -203,6 +241,7 @@ int main(void)
         cmocka_unit_test(blocks_keep_their_contents),
         cmocka_unit_test(blocks_are_packed),
         cmocka_unit_test(other_blocks_are_ordinary),
+        cmocka_unit_test(resets_keep_a_chunk),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(threads_have_their_own_chunks),
         cmocka_unit_test(samples_are_ordinary),

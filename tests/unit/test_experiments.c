@@ -1,6 +1,7 @@
 /* cache/experiments.h: by default each option of an experiment gives what the design says; set, it gives the experiment's value. */
 #include "cache/experiments.h"
 
+#include "hakmem.h"
 #include "support/check.h"
 
 static void set(enum hak_option option, uint64_t value) { hak_store(&hak__option_words[option], value, HAK_RELAXED); }
@@ -62,10 +63,33 @@ FRESH_TEST(of_a_heap)
     expect_eq(heap.classes[3].warm_budget, 7);
 }
 
+/* The slots of classes that become local later serve other bins already. */
+FRESH_TEST(set_too_late)
+{
+    (void)argument;
+    enum { BLOCKS = 100, LATE = 192, STEP = 16, MOST = 1024 };
+    unsigned char *blocks[MOST / STEP][BLOCKS];
+    for (unsigned round = 0; round < 20; round++) {
+        for (uint32_t band = 2; round == 1 && band <= 6; band++)
+            set((enum hak_option)(HAK_OPTION_tiny_c2_local_cache + band - 2), 1);
+        for (unsigned size = round == 0 ? LATE : STEP; size < MOST; size += STEP)
+            for (unsigned i = 0; i < BLOCKS; i++)
+                memset(blocks[size / STEP][i] = hak_malloc(size), (int)(size / STEP), size);
+        for (unsigned size = round == 0 ? LATE : STEP; size < MOST; size += STEP)
+            for (unsigned i = 0; i < BLOCKS; i++) {
+                expect_op(hak_usable_size(blocks[size / STEP][i]), >=, size);
+                for (unsigned at = 0; at < size; at++)
+                    expect_eq(blocks[size / STEP][i][at], size / STEP);
+                hak_free(blocks[size / STEP][i]);
+            }
+        expect(hak_check_heap());
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults), cmocka_unit_test(no_unified_cache), cmocka_unit_test(bands), cmocka_unit_test(of_a_heap),
+        cmocka_unit_test(defaults), cmocka_unit_test(no_unified_cache), cmocka_unit_test(bands), cmocka_unit_test(of_a_heap), cmocka_unit_test(set_too_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

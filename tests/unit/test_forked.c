@@ -8,11 +8,25 @@
 
 #include "support/check.h"
 
+enum { TIME_TO_PASS = 2000 }; /* naps */
+
 static unsigned repairs;
+static _Atomic bool held_before, held_in_repair; /* the first thread waits for the second, which does its best to go on */
+static _Atomic bool waits, goes_on;
+
+static void wait_for_second(bool surely)
+{
+    hak_store(&waits, true, HAK_RELEASE);
+    for (unsigned i = 0; !hak_load(&goes_on, HAK_ACQUIRE) && (surely || i < TIME_TO_PASS); i++)
+        hak__nap(HAK_WAIT_SPINS);
+}
 
 static bool count_repair(void)
 {
     repairs++;
+    if (hak_exchange(&held_in_repair, false, HAK_RELAXED))
+        wait_for_second(false);
+    expect(!hak_load(&goes_on, HAK_ACQUIRE));   /* the second thread may hold locks by now */
     return true;
 }
 
@@ -26,6 +40,8 @@ static bool is_copy(void)
     bool copy = madvise(page, 4096, MADV_DONTFORK) != 0;
     if (copy)
         expect(mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page);
+    if (hak_exchange(&held_before, false, HAK_RELAXED))
+        wait_for_second(true);
     return copy;
 }
 
@@ -133,6 +149,46 @@ FRESH_TEST(a_child_of_several_threads_is_repaired_once)
     in_child(was_repaired);
 }
 
+static void *follows(void *argument)
+{
+    while (!hak_load(&waits, HAK_ACQUIRE))
+        hak__nap(HAK_WAIT_SPINS);
+    hak__fork_watch();
+    hak_store(&goes_on, true, HAK_RELEASE);
+    return argument;
+}
+
+/* The child's first thread is about to make the background thread, for instance, and its second to take its first lock. */
+static void two_at_once(_Atomic bool *held, unsigned repaired)
+{
+    pthread_t thread;
+    expect_eq(pthread_create(&thread, NULL, follows, NULL), 0);
+    hak_store(held, true, HAK_RELAXED);
+    hak__fork_watch();
+    expect_eq(pthread_join(thread, NULL), 0);
+    expect_eq(repairs, repaired);
+    hak__fork_unwatched();
+    expect_eq(repairs, repaired);
+    expect(hak__fork_is_home());
+}
+
+static void second_is_first(void) { two_at_once(&held_before, 0); }
+static void second_is_late(void) { two_at_once(&held_in_repair, 1); }
+
+FRESH_TEST(no_repair_begins_beside_a_second_thread)
+{
+    (void)argument;
+    start();
+    in_child(second_is_first);
+}
+
+FRESH_TEST(a_second_thread_waits_for_a_repair)
+{
+    (void)argument;
+    start();
+    in_child(second_is_late);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +196,8 @@ int main(void)
         cmocka_unit_test(a_child_that_waits_is_repaired),
         cmocka_unit_test(a_child_of_several_threads_is_repaired_once),
         cmocka_unit_test(a_child_of_vfork_repairs_nothing),
+        cmocka_unit_test(no_repair_begins_beside_a_second_thread),
+        cmocka_unit_test(a_second_thread_waits_for_a_repair),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

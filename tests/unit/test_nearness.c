@@ -2,6 +2,7 @@
  * come and go with it, and near the limit memory goes back before the program's callback is called, once. */
 #include "upkeep/nearness.h"
 
+#include "arena/arena.h"
 #include "arena/limit.h"
 #include "base/lock.h"
 #include "diag/options.h"
@@ -125,6 +126,47 @@ FRESH_TEST(memory_goes_back_first)
     groups_end();
 }
 
+/* Sets HAKMEM_LIMIT so that what is mapped is so many thousandths of it. */
+static void option_limit(size_t permille)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%zu", (size_t)(hak_counted(&hak__arena_published.mapped) * 1000 / permille));
+    expect_eq(hak__option_set("limit", text), 0);
+}
+
+/* The limits that are no control group's are looked at for the callback alone. */
+FRESH_TEST(called_near_each_limit)
+{
+    (void)argument;
+    start(HAK_OS_UNLIMITED);
+    struct hak_heap *heap = heap_open(0);
+    expect(heap_malloc(heap, HAK_CLASS_64) != NULL); /* keeps what is mapped */
+    option_limit(930);
+    hak__near_poll(heap, fake.now += 1000);
+    hak__limit_deliver();
+    expect_eq(calls, 0);
+    hak__limit_set_callback(on_pressure, NULL);
+    hak__near_call(true);
+    option_limit(870);
+    hak__near_poll(heap, fake.now += 1000);
+    hak__limit_deliver();
+    expect_eq(calls, 0);
+    option_limit(930);
+    for (unsigned i = 0; i < 3; i++)
+        hak__near_poll(heap, fake.now += 1000);
+    hak__limit_deliver();
+    expect_eq(calls, 1);
+    expect_op(called_used * 100 / called_limit, ==, 93);
+    option_limit(500);
+    hak__near_poll(heap, fake.now += 1000);
+    hak__near_call(false);
+    option_limit(930);
+    hak__near_poll(heap, fake.now += 1000);
+    hak__limit_deliver();
+    expect_eq(calls, 1);
+    groups_end();
+}
+
 /* HAKMEM_PROFILE=auto, also where a tracer had requests counted before. */
 FRESH_TEST(a_profile_begins)
 {
@@ -158,8 +200,8 @@ FRESH_TEST(not_followed)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(nearest_limit), cmocka_unit_test(change_is_followed),
-                                        cmocka_unit_test(memory_goes_back_first), cmocka_unit_test(a_profile_begins),
-                                        cmocka_unit_test(not_followed) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(nearest_limit),          cmocka_unit_test(change_is_followed),
+                                        cmocka_unit_test(memory_goes_back_first), cmocka_unit_test(called_near_each_limit),
+                                        cmocka_unit_test(a_profile_begins),       cmocka_unit_test(not_followed) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

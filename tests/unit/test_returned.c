@@ -208,6 +208,45 @@ FRESH_TEST(a_fixed_delay_counts_no_cost)
     expect_eq(hak__return_horizon(fake.now), 100);
 }
 
+static void step_takes(uint64_t ms)
+{
+    hak__return_step((fake.now - ms) * 1000000, hak_load(&hak__return_counts.cost_ns, HAK_RELAXED));
+}
+
+/* As when the processor is taken from a thread: neither a step nor a call that does little says what the next will cost. */
+FRESH_TEST(one_slow_step_defers_nothing)
+{
+    (void)argument;
+    start();
+    for (unsigned i = 0; i < 3; i++, fake.now += HAK_RETURN_MUCH) {
+        step_takes(1);
+        uint32_t quick = hak__return_ask((struct hak_retention){ 0 }, fake.now).look_ms;
+        step_takes(1200);
+        expect_op(hak__return_ask((struct hak_retention){ 0 }, fake.now).look_ms, <=, hak_max(quick, 200));
+    }
+    size_t first = take(64);
+    hak__supers_give(first, 32);
+    expect_back_within(HAK_RETURN_MUCH, 64);
+}
+
+FRESH_TEST(one_slow_call_teaches_little)
+{
+    (void)argument;
+    start();
+    for (unsigned i = 0; i < 3; i++) {
+        pass(2 * HAK_RETURN_MUCH, 0);
+        size_t first = take(2);
+        hak__supers_give(first, 1);
+        fake.purge_ns = 1000000000;
+        hak__arena_purge(fake.now, true);
+        fake.purge_ns = PRICE;
+        first = take(64);
+        pass(100, 64);
+        hak__supers_give(first, 32);
+        expect_back_within(HAK_RETURN_MUCH, 64);
+    }
+}
+
 /* Steps that took long are rare, and memory goes back later: who waits for it waits for two more of them. */
 FRESH_TEST(slow_steps_defer_the_horizon)
 {
@@ -215,7 +254,8 @@ FRESH_TEST(slow_steps_defer_the_horizon)
     start();
     hak__return_ask((struct hak_retention){ 0 }, fake.now);
     uint64_t quick = hak__return_horizon(fake.now);
-    hak__return_step(fake.now * 1000000 - 20 * 1000000, hak_load(&hak__return_counts.cost_ns, HAK_RELAXED));
+    step_takes(20);
+    step_takes(20);
     uint32_t look_ms = hak__return_ask((struct hak_retention){ 0 }, fake.now).look_ms;
     expect_op(look_ms, >, quick);
     expect_op(hak__return_horizon(fake.now), >=, 2 * look_ms);
@@ -465,6 +505,8 @@ int main(void)
         cmocka_unit_test(regret_is_what_comes_back_soon),
         cmocka_unit_test(a_larger_share_returns_more),
         cmocka_unit_test(a_fixed_delay_counts_no_cost),
+        cmocka_unit_test(one_slow_step_defers_nothing),
+        cmocka_unit_test(one_slow_call_teaches_little),
         cmocka_unit_test(slow_steps_defer_the_horizon),
         cmocka_unit_test(what_may_stay),
         cmocka_unit_test(limit_of_any_size),

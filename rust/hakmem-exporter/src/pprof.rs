@@ -30,6 +30,16 @@ mod proto {
         pub location_id: Vec<u64>,
         #[prost(int64, repeated, tag = "2")]
         pub value: Vec<i64>,
+        #[prost(message, repeated, tag = "3")]
+        pub label: Vec<Label>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Label {
+        #[prost(int64, tag = "1")]
+        pub key: i64,
+        #[prost(int64, tag = "2")]
+        pub text: i64,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -246,7 +256,9 @@ pub fn encode(dump: &Dump, process: &Path, kind: &str) -> std::io::Result<Vec<u8
         let location_id = site.frames.iter().map(|&address| builder.location(address, &files)).collect();
         let (allocated, live) = (estimate(site.allocated, dump.interval), estimate(site.live(), dump.interval));
         let value = vec![allocated.0, allocated.1, live.0, live.1];
-        builder.profile.sample.push(proto::Sample { location_id, value });
+        let label =
+            site.labels.iter().map(|(key, text)| proto::Label { key: builder.string(key), text: builder.string(text) }).collect();
+        builder.profile.sample.push(proto::Sample { location_id, value, label });
     }
     builder.profile.period_type = Some(builder.value_type("space", "bytes"));
     builder.profile.period = dump.interval as i64;
@@ -255,4 +267,30 @@ pub fn encode(dump: &Dump, process: &Path, kind: &str) -> std::io::Result<Vec<u8
     let mut packed = GzEncoder::new(Vec::new(), Compression::default());
     packed.write_all(&builder.profile.encode_to_vec())?;
     packed.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_has_its_labels() {
+        let site = r#""frames": [4096], "allocated": [1, 100], "freed": [0, 0]"#;
+        let text = format!(
+            r#"{{"interval": 1, "sites": [{{{site}, "labels": {{"tenant": "a \"b\"", "heap": "a"}}}}, {{{site}}}], "maps": ""}}"#
+        );
+        let packed = encode(&serde_json::from_str(&text).unwrap(), Path::new("/proc/self"), "inuse").unwrap();
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&packed[..]), &mut bytes).unwrap();
+        let found = proto::Profile::decode(&bytes[..]).unwrap();
+        let named = |sample: &proto::Sample| -> Vec<(String, String)> {
+            let text = |number: i64| found.string_table[number as usize].clone();
+            sample.label.iter().map(|label| (text(label.key), text(label.text))).collect()
+        };
+        let pair = |key: &str, text: &str| (key.to_string(), text.to_string());
+        assert_eq!(
+            found.sample.iter().map(named).collect::<Vec<_>>(),
+            [vec![pair("heap", "a"), pair("tenant", "a \"b\"")], vec![]]
+        );
+    }
 }

@@ -1,6 +1,7 @@
 //! The heap profile of a running process (docs/profiling.md): asks the library for a dump, and reads it. A process that was started
 //! with HAKMEM_PROFILE=ready has its profile switched on by the first request; nothing is switched on in any other.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{fchown, MetadataExt};
@@ -71,6 +72,8 @@ pub struct Site {
     pub frames: Vec<u64>,
     pub allocated: (i64, i64), // samples, and their requested bytes
     freed: (i64, i64),
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
 }
 
 impl Site {
@@ -268,7 +271,7 @@ mod tests {
         text[at] = 0xff;
         fs::write(folder.join(DUMP), text).unwrap();
         let opened = open(&folder, OFlags::DIRECTORY, Mode::empty()).unwrap();
-        assert_eq!(read(&opened, DUMP).unwrap().sites.len(), 1);
+        assert_eq!(read(&opened, DUMP).unwrap().sites[0].labels["tenant"], "a\u{fffd}");
         fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -74,6 +75,30 @@ fn sampled_blocks_count_as_live() {
     unsafe { hak_profile_stop() };
     assert!(outside > 20_000_000 && outside.abs_diff(own) < 8 << 20, "{outside} from outside, {own} from inside");
     assert!(snapshot.profiled && kept.len() == 20_000);
+}
+
+#[test]
+fn a_profile_has_the_labels_of_its_samples() {
+    let _alone = alone();
+    assert_eq!(unsafe { hak_profile_start(1) }, 0);
+    let dumped = AtomicBool::new(false);
+    let found = std::thread::scope(|scope| {
+        // A process answers when it allocates.
+        scope.spawn(|| {
+            let _scope = hakmem::label::scope("tenant", "a \"b\"");
+            while !dumped.load(Ordering::Relaxed) {
+                std::hint::black_box(vec![1; 1000]);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let found = profile::dump(&host(1), std::process::id());
+        dumped.store(true, Ordering::Relaxed);
+        found
+    });
+    unsafe { hak_profile_stop() };
+    let found = found.unwrap();
+    let labelled = found.sites.iter().filter(|site| site.labels.get("tenant").is_some_and(|text| text == "a \"b\""));
+    assert!(labelled.clone().count() > 0 && labelled.count() < found.sites.len());
 }
 
 /// The process's memory, with some bytes changed and some places unreadable.
@@ -172,11 +197,11 @@ fn another_version_is_refused_by_name() {
 fn processes_that_end_in_the_middle_are_survived() {
     let _alone = alone();
     let host = host(100_000);
-    let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let ended = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&ended);
     let births = std::thread::spawn(move || {
         let mut count = 0;
-        while !flag.load(std::sync::atomic::Ordering::Relaxed) {
+        while !flag.load(Ordering::Relaxed) {
             count += i32::from(Command::new("true").status().unwrap().success());
         }
         count
@@ -184,7 +209,7 @@ fn processes_that_end_in_the_middle_are_survived() {
     for _ in 0..10 {
         assert!(host.look().find(Some(std::process::id()), None, 0).is_some_and(|seen| seen.served.is_some()));
     }
-    ended.store(true, std::sync::atomic::Ordering::Relaxed);
+    ended.store(true, Ordering::Relaxed);
     assert!(births.join().unwrap() > 0);
 }
 

@@ -17,6 +17,7 @@ DeMets, ibid. 74, 1987), and within a look over the targets by the largest of th
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 CONFIDENCE = 0.95
 DRAWS = 10_000
 CHUNK_BYTES = 16 << 20
+FEW_LOTS = 256  # of a block, up to which one is taken from a table of all
 SPENDING_POWER = 2.0
 
 Array = NDArray[np.float64]
@@ -78,18 +80,25 @@ class Design:
         at_once = max(1, min(count, CHUNK_BYTES // (8 * max(hosts, 1))))
         for begun in range(0, count, at_once):
             rows = min(at_once, count - begun)
-            drawn = np.zeros((rows, hosts), dtype=np.float32)
+            drawn = np.zeros((hosts, rows), dtype=np.float32)
             for each, chosen in shapes:
                 blocks = np.flatnonzero((size == each) & (own == chosen))
-                places = order[starts[blocks][:, None] + np.arange(each)]
-                lots = random.random((rows, len(blocks), each), dtype=np.float32)
-                if each == 2:
-                    first_one = lots[:, :, 0] < lots[:, :, 1]
-                    chosen_ones = np.stack([first_one, ~first_one], axis=2)
-                else:
-                    chosen_ones = lots.argsort(axis=2).argsort(axis=2) < chosen
-                drawn[:, places.ravel()] = chosen_ones.reshape(rows, -1)
-            yield drawn
+                for place, lots in enumerate(_lots(random, (len(blocks), rows), each, chosen)):
+                    drawn[order[starts[blocks] + place]] = lots
+            yield drawn.T
+
+
+def _lots(random: np.random.Generator, shape: tuple[int, int], size: int, chosen: int) -> Iterator[NDArray[np.float32]]:
+    """For each host of a block, whether it is one of the `chosen` of `size`, in a shape of blocks and draws."""
+    if math.comb(size, chosen) > FEW_LOTS:
+        lots = random.random((size, *shape), dtype=np.float32)
+        yield from (lots.argsort(axis=0).argsort(axis=0) < chosen).astype(np.float32)
+        return
+    table = np.zeros((size, math.comb(size, chosen)), dtype=np.float32)
+    for lot, hosts in enumerate(itertools.combinations(range(size), chosen)):
+        table[list(hosts), lot] = 1.0
+    lot_of = random.integers(table.shape[1], size=shape, dtype=np.uint8)
+    yield from (row[lot_of] for row in table)
 
 
 @dataclass(frozen=True)
@@ -178,6 +187,10 @@ def mean_of_days(values: Array) -> Array:
     return np.asarray(np.divide(sums, counts, out=np.full(len(values), math.nan), where=counts > 0))
 
 
+def _mean(values: Array) -> float:
+    return float(mean_of_days(values.reshape(1, -1))[0])
+
+
 def cumulative_means(daily: Array) -> Array:
     """Means over days 1 to d, for every d, without missing days (NaN); before a host's first day, that day's value."""
     known = np.isfinite(daily)
@@ -187,6 +200,47 @@ def cumulative_means(daily: Array) -> Array:
     for day in range(daily.shape[1] - 2, -1, -1):
         means[:, day] = np.where(np.isfinite(means[:, day]), means[:, day], means[:, day + 1])
     return means
+
+
+def course(levels: Array, before: int, after: int) -> Array:
+    """How hosts' means over days 1 to d vary together, for every d up to `after`, given their mean over the `before`
+    days ahead of day 1: a covariance, by how much farther levels (hosts by days) lie apart the more days are between
+    them. Beyond the lags that the history shows well, this variogram goes straight on."""
+    centred = levels - mean_of_days(levels.T)
+    days, largest = levels.shape[1], before + after
+    apart = np.array([_mean((centred[:, lag:] - centred[:, :-lag]) ** 2) for lag in range(1, days)])
+    seen = np.flatnonzero(np.isfinite(apart)) + 1  # lags
+    far = seen[seen >= days // 4]
+    line = np.full(largest, _mean(apart))
+    if len(far) > 2:
+        slope, base = np.polyfit(far, apart[far - 1], 1, w=np.sqrt(days - far))
+        line = base + max(slope, 0.0) * np.arange(largest)
+    near = seen[(seen <= days // 2) & (seen < largest)]
+    line[near] = apart[near - 1]
+    line[0] = 0.0
+    variance = _mean(centred**2)
+    covariance = variance - np.clip(line, 0.0, 2 * variance) / 2
+    day = np.arange(largest)
+    means = np.zeros((after + 1, largest))
+    means[0, :before] = 1 / before
+    for count in range(1, after + 1):
+        means[count, before : before + count] = 1 / count
+    of_means = means @ covariance[np.abs(day[:, None] - day)] @ means.T
+    with_before = of_means[1:, 0]
+    return np.asarray(of_means[1:, 1:] - np.outer(with_before, with_before) / max(of_means[0, 0], 1e-300))
+
+
+def prolonged(found: Estimates, rehearsed: Array, planned: Array, seed: int) -> Estimates:
+    """The estimate of one metric, made of its history, with the errors at all planned looks: the two covariances (of
+    `course`) say how they differ from the rehearsed ones, and how those of the looks hang together."""
+    deviation = np.sqrt(np.maximum(np.diag(planned), 1e-200))
+    ratio = deviation / math.sqrt(rehearsed[-1, -1]) if rehearsed[-1, -1] > 0 else np.ones(len(planned))
+    values, vectors = np.linalg.eigh(planned / np.outer(deviation, deviation))
+    random = np.random.default_rng(seed)
+    normal = random.standard_normal((len(found.spread), len(planned))) * np.sqrt(np.maximum(values, 0.0))
+    spread = (normal @ vectors.T).astype(np.float32)[:, None, :]
+    error = found.error[:1, -1:] * ratio[None]
+    return Estimates(np.zeros(error.shape), error, spread, np.ones(error.shape))
 
 
 def power(estimates: Estimates, metric: int, bounds: Array, effect: float, shrink: float = 1.0) -> float:

@@ -136,6 +136,7 @@ def make(
     history: Mapping[str, Array],
     metrics: Sequence[Metric],
     settings: Mapping[str, Any],
+    worth: float = WORTH,
 ) -> Plan:
     """A plan from each metric's history (hosts by days), by name. settings: the fields of Plan that the user chose."""
     if len(hosts) < FEWEST_HOSTS:
@@ -152,7 +153,7 @@ def make(
         for name, number, of in zip(hosts, block, treated, strict=True)
     ]
     plan = Plan(**settings, metrics=list(metrics), hosts=placed, lots=fingerprint(placed, seed))
-    plan.power = [power_of(plan, each, history, metrics, strata) for each in metrics]
+    plan.power = [power_of(plan, each, history, metrics, strata, worth) for each in metrics]
     return plan
 
 
@@ -167,10 +168,16 @@ def features_of(history: Mapping[str, Array], metrics: Sequence[Metric]) -> Arra
 
 
 def power_of(
-    plan: Plan, metric: Metric, history: Mapping[str, Array], metrics: Sequence[Metric], strata: Sequence[str]
+    plan: Plan,
+    metric: Metric,
+    history: Mapping[str, Array],
+    metrics: Sequence[Metric],
+    strata: Sequence[str],
+    target: float = WORTH,
 ) -> Power:
     """The experiment played on the history: its last days as the days after a start that changed nothing, blocks from
-    the days before them. So the error is that of hosts not seen when the blocks were made."""
+    the days before them. So the error is that of hosts not seen when the blocks were made. The real experiment has more
+    days on both sides; what that makes of the error, the history's own course tells."""
     known = history[metric.name]
     days = min(plan.days, known.shape[1] // 2)
     earlier = {name: values[:, :-days] for name, values in history.items()}
@@ -183,9 +190,15 @@ def power_of(
         )
     number = blocks(features_of(earlier, metrics)[usable], [strata[i] for i in np.flatnonzero(usable).tolist()])
     design = Design.of(number, lots(number, plan.seed))
-    found = inference.estimate(design, [series(metric, before[usable], after[usable], plan.looks)], plan.seed, DRAWS)
-    bounds = found.bounds([0], plan.planned_looks if days == plan.days else found.effect.shape[1])
-    least = metric.margin if metric.role == "guard" else WORTH
+    found = inference.estimate(design, [series(metric, before[usable], after[usable], "end")], plan.seed, DRAWS)
+    levels = in_scale(metric, known[usable])
+    rehearsed = inference.course(levels, known.shape[1] - days, days)
+    planned = inference.course(levels, plan.history_days, plan.days)
+    if plan.looks == "end":
+        planned = planned[-1:, -1:]
+    found = inference.prolonged(found, rehearsed, planned, plan.seed)
+    bounds = found.bounds([0], plan.planned_looks)
+    least = metric.margin if metric.role == "guard" else target
     worth = math.log1p(least / 100) if metric.scale == "ratio" else least
 
     def chance(effect: float, shrink: float = 1.0) -> float:
@@ -195,8 +208,8 @@ def power_of(
     smallest = bisect(lambda effect: chance(effect) >= POWER, error * 1e-3, error * 100)
     shrink = bisect(lambda each: chance(worth, 1 / each) >= POWER, 1e-3, 1e4)
     needed = math.ceil(int(usable.sum()) * shrink**2)
-    looks = range(1 if plan.looks == "daily" else plan.days, days + 1)
-    looked = [day for day in looks if inference.power(found, 0, bounds[:day], worth) >= POWER]
+    looks = {plan.days: 1} if plan.looks == "end" else {day: day for day in range(1, plan.days + 1)}
+    looked = [day for day, count in looks.items() if inference.power(found, 0, bounds[:count], worth) >= POWER]
     return Power(
         metric=metric.name,
         worth=least,

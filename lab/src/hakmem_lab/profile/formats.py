@@ -12,12 +12,11 @@ from functools import cache, cached_property
 from typing import Any, TypeVar
 
 from hakmem_lab.profile.heap_dumps import HEAP, LABELS, Estimate, Labels, Profile
+from hakmem_lab.profile.limits import FRAMES
 from hakmem_lab.profile.symbols import Frame, Symbols
 
 Stack = tuple[Frame, ...]  # innermost function first
 Key = TypeVar("Key")
-STACK_MOST = 64  # HAK_PROFILE_FRAMES: deeper stacks lack their outermost functions
-
 
 Estimates = dict[str, Estimate]  # by kind
 
@@ -73,7 +72,7 @@ def named(profile: Profile, by: Sequence[str] = (), symbols: Symbols | None = No
     samples: dict[tuple[Stack, Labels], Estimates] = defaultdict(dict)
     lifetimes: dict[Stack, list[float]] = {}
     for site in profile.sites:
-        deeper = (Frame(f"({STACK_MOST} frames or more)"),) if len(site.frames) >= STACK_MOST else ()
+        deeper = (Frame(f"({FRAMES} frames or more)"),) if len(site.frames) >= FRAMES else ()
         roots = deeper + tuple(
             Frame(f"{key}: {value}") for key in reversed(by) for value in roots_of(value_of(site.labels, key), key)
         )

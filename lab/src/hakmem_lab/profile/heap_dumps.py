@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hakmem_lab.profile.limits import LIFETIMES
 from hakmem_lab.terminal.amounts import in_bytes
 from hakmem_lab.terminal.errors import LabError
 
@@ -29,7 +30,7 @@ ABOUT = {
 HEAP = "heap"  # the library's label: the user heap's name
 LABELS = "# labels "  # begins a line of a text dump, between a stack and its samples
 SHORT_BUCKETS = 3  # below 1 ms, 4 ms, 16 ms
-LIFETIMES_MS = [0, *(4**i for i in range(11))]  # the lower bound of each bucket of lifetimes
+LIFETIMES_MS = [0, *(4**i for i in range(LIFETIMES - 1))]  # the lower bound of each bucket of lifetimes
 Counted = tuple[int, int]  # samples, and the bytes requested by them
 Labels = tuple[tuple[str, str], ...]  # keys and values, sorted
 Z95 = 1.959964
