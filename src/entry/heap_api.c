@@ -108,7 +108,7 @@ hak_export void hak_heap_destroy(hak_heap_t *own)
     bool ends = hak__uheap_magic(own) == HAK_OWN_ALIVE && hak_load(&own->standards, HAK_RELAXED) == 0;
     size_t used = ends ? hak_load(&own->account.used, HAK_RELAXED) : 0;
     if ((!ends || end_below(own, "hak_heap_destroy")) && hak__uheap_destroy(own, "hak_heap_destroy") && used != 0)
-        hak__poll_given(used, 0);
+        hak__poll_ended(used);
 }
 
 hak_export void hak_heap_reset(hak_heap_t *own)
@@ -128,7 +128,7 @@ hak_export void hak_heap_reset(hak_heap_t *own)
         return;
     hak__uheap_reset(own, "hak_heap_reset");
     if (used != 0)
-        hak__poll_given(used, 0);
+        hak__poll_ended(used);
 }
 
 hak_export int hak_heap_merge_into_default(hak_heap_t *own)

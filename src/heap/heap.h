@@ -34,6 +34,14 @@ hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
     hak_store(&heap->polling.idle_bytes, bytes < idle ? idle - bytes : 0, HAK_RELAXED);
 }
 
+/* What a share takes may be what its thread saw given back when a user heap ended. Called by the thread, or under the user heap's lock. */
+hak_inline void hak__share_taken(struct hak_heap *share, size_t bytes)
+{
+    struct hak_heap *user = hak_load(&share->user, HAK_RELAXED);
+    if (user != NULL)
+        hak__heap_idle_less(user, bytes);
+}
+
 hak_inline bool hak__heap_is_share(const struct hak_heap *heap) { return heap->share.account != NULL; }
 
 /* Whether spans and bins of a heap in this state may be used. */

@@ -198,7 +198,12 @@ static size_t first_charge(uint32_t class_index, unsigned slabs)
 }
 bool hak__span_admit(struct hak_heap *heap, uint32_t class_index, unsigned slabs)
 {
-    return hak_likely(!hak__heap_is_share(heap)) || hak__account_take(heap->share.account, first_charge(class_index, slabs));
+    if (hak_likely(!hak__heap_is_share(heap)))
+        return true;
+    if (!hak__account_take(heap->share.account, first_charge(class_index, slabs)))
+        return false;
+    hak__share_taken(heap, first_charge(class_index, slabs));
+    return true;
 }
 void hak__span_discount(struct hak_heap *heap, uint32_t class_index, unsigned slabs)
 {

@@ -344,6 +344,7 @@ static uint32_t take_within_limit(struct hak_heap *heap, struct hak_span *span, 
     ask = freed + new;
     uint32_t taken = hak__span_take(span, out + (want - ask), (uint32_t)ask);
     hak__account_give(account, (new - (span->frontier - frontier)) * size);
+    hak__share_taken(heap, taken * size);
     return taken;
 }
 

@@ -28,7 +28,7 @@ hak_noinline void hak__huge_free_slow(void *p, const char *function)
         hak__uheap_huge_free(own, p, function);
     else
         hak__huge_free(p, function);
-    hak__poll_given(bytes, 0);
+    hak__poll_huge(bytes, 0);
     hak__latency_end(HAK_LATENCY_FREE, started);
     errno = saved;
 }
@@ -66,7 +66,7 @@ void *hak__huge_change(void *p, size_t have, size_t n)
     struct hak_uheap *own = hak__uheap_of_huge(hak__slab_of(p));
     void *q = hak_likely(own == NULL) ? hak__huge_resize(p, n) : hak__uheap_huge_resize(own, p, n);
     if (n < have && q != NULL)
-        hak__poll_given(have - n, 0);
+        hak__poll_huge(have - n, 0);
     return q;
 }
 

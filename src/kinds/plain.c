@@ -374,7 +374,7 @@ static void *large_resize(void *p, size_t have, size_t n, enum hak_resize how)
         done = hak__large_resize_owner(heap, p, hak__class_of(n));
     hak__heap_unlock(heap);
     if (done && n < have)
-        hak__poll_given(have - n, 0);
+        hak__poll_huge(have - n, 0);
     return done ? p : NULL;
 }
 

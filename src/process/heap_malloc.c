@@ -130,7 +130,7 @@ void *hak__uheap_alloc_huge(struct hak_uheap *own, size_t n, size_t align, bool 
         refused = hak_load(&own->account.refused, HAK_RELAXED);
         block = hak__uheap_huge_alloc(own, n, align, zero);
     } while (hak_unlikely(block == NULL) && own_relieve(own, mine, refused, n, tries++));
-    hak__poll_given(0, block != NULL ? n : 0);
+    hak__poll_huge(0, block != NULL ? n : 0);
     return block != NULL ? block : hak__no_memory();
 }
 

@@ -146,8 +146,8 @@ void *hak__fail(int code)
 
 void *hak__no_memory(void) { return hak__fail(ENOMEM); }
 
-/* Such memory needs no heap, but a thread that has one polls upkeep for it. */
-void hak__poll_given(size_t given, size_t taken)
+/* Huge blocks need no heap, but a thread that has one polls upkeep for them. */
+void hak__poll_huge(size_t given, size_t taken)
 {
     struct hak_heap *heap = hak__heap_mine();
     hak__background_poll();
@@ -156,6 +156,20 @@ void hak__poll_given(size_t given, size_t taken)
     hak__heap_idle_more(heap, given);
     hak__heap_idle_less(heap, taken);
     hak__upkeep_poll_now(heap);
+}
+
+/* A program may end small heaps all the time, so only much is looked at at once. */
+void hak__poll_ended(size_t bytes)
+{
+    struct hak_heap *heap = hak__heap_mine();
+    if ((heap->mode & HAK_MODE_SENTINEL) != 0) {
+        hak__background_poll();
+        return;
+    }
+    hak__heap_idle_more(heap, bytes);
+    if (hak_counted(&heap->polling.idle_bytes) >= HAK_POLLING_MUCH)
+        hak__polling_hurry(heap);
+    hak__upkeep_poll(heap);
 }
 
 void hak__request_end(struct hak_heap *heap)
@@ -220,7 +234,7 @@ static hak_noinline void *alloc_huge(size_t n, size_t align, bool *zero)
         hak__request_relieve(n);
         block = hak__huge_alloc(n, align, zero);
     }
-    hak__poll_given(0, block != NULL ? n : 0);
+    hak__poll_huge(0, block != NULL ? n : 0);
     return hak_likely(block != NULL) ? block : hak__no_memory();
 }
 

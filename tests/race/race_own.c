@@ -115,7 +115,7 @@ void hak__huge_free(void *p, const char *function)
 }
 bool hak__huge_free_quickly(struct hak_heap *heap, void *p) { return (void)heap, (void)p, false; }
 void *hak__huge_resize(void *p, size_t n) { return (void)p, (void)n, NULL; }
-void hak__poll_given(size_t given, size_t taken) { (void)given, (void)taken; }
+void hak__poll_huge(size_t given, size_t taken) { (void)given, (void)taken; }
 
 /* A thread of the cases whose body says so has a heap by its thread-local word, others have the sentinel; no child is forked. */
 OUTSIDE int *__errno_location(void)
@@ -157,6 +157,7 @@ OUTSIDE static void be_thread_of(uint32_t id)
 }
 void hak__upkeep_poll(struct hak_heap *heap) { (void)heap; }
 void hak__polling_hurry(struct hak_heap *heap) { (void)heap; }
+void hak__poll_ended(size_t bytes) { (void)bytes; }
 void hak__closed_free(struct hak_heap *heap, uint32_t class, void *p, const char *function)
 {
     (void)heap, (void)class, (void)p, (void)function;
