@@ -106,8 +106,9 @@ hak_export void hak_heap_destroy(hak_heap_t *own)
     }
     /* Misuse ends nothing, and hak__uheap_destroy reports it. */
     bool ends = hak__uheap_magic(own) == HAK_OWN_ALIVE && hak_load(&own->standards, HAK_RELAXED) == 0;
-    if (!ends || end_below(own, "hak_heap_destroy"))
-        hak__uheap_destroy(own, "hak_heap_destroy");
+    size_t used = ends ? hak_load(&own->account.used, HAK_RELAXED) : 0;
+    if ((!ends || end_below(own, "hak_heap_destroy")) && hak__uheap_destroy(own, "hak_heap_destroy") && used != 0)
+        hak__poll_ended(used);
 }
 
 hak_export void hak_heap_reset(hak_heap_t *own)
@@ -120,8 +121,14 @@ hak_export void hak_heap_reset(hak_heap_t *own)
         regions->reset(hak__region_handle(own), "hak_heap_reset");
         return;
     }
-    if (hak__uheap_expect(own, "hak_heap_reset") && end_below(own, "hak_heap_reset"))
-        hak__uheap_reset(own, "hak_heap_reset");
+    if (!hak__uheap_expect(own, "hak_heap_reset"))
+        return;
+    size_t used = hak_load(&own->account.used, HAK_RELAXED);
+    if (!end_below(own, "hak_heap_reset"))
+        return;
+    hak__uheap_reset(own, "hak_heap_reset");
+    if (used != 0)
+        hak__poll_ended(used);
 }
 
 hak_export int hak_heap_merge_into_default(hak_heap_t *own)

@@ -73,19 +73,24 @@ static void guard_block(const struct hak_span *span)
         forbid_pages(guard_of(span), hak__page_size());
 }
 
+static void harden_again(struct hak_span *span)
+{
+    span->random = hak__os->random();
+    hak_store(&span->closed, 0, HAK_RELAXED);
+    hak_store(&span->gate, 0, HAK_RELAXED);
+    if (hak__hardened.guards)
+        guard_block(span);
+}
+
 void hak__span_harden(struct hak_span *span, uint32_t owner)
 {
     hak_assert(hak__hardened.on && hak__span_allocated(span) == 0, "a span without blocks in use, in hardened mode");
     span->keys = HAK_SPAN_HARDENED;
     span->single = false;
-    span->random = hak__os->random();
-    hak_store(&span->closed, 0, HAK_RELAXED);
-    hak_store(&span->gate, 0, HAK_RELAXED);
     span->blocks = hak__hardened.blocks[span->class];
     hak__span_change_owner(span, owner);
     hak__span_map_places(span);
-    if (hak__hardened.guards)
-        guard_block(span);
+    harden_again(span);
 }
 
 /* --- spans without memory ---------------------------------------------------------------------------------------------- */
@@ -93,12 +98,12 @@ void hak__span_harden(struct hak_span *span, uint32_t owner)
 bool hak__span_sleep(struct hak_span *span)
 {
     hak_assert(span->keys == HAK_SPAN_HARDENED && hak__span_allocated(span) == 0, "an empty hardened span");
-    if (!hak__super_is_bare(hak__span_slab(span) / HAK_SUPER_SLABS)) /* as without guards */
-        return false;
     size_t bytes = hak_min(span->reach, (size_t)span->slabs << HAK_SLAB_SHIFT);
+    bool bare = hak__super_is_bare(hak__span_slab(span) / HAK_SUPER_SLABS);
+    char *start = hak__span_start(span);
     hak__span_unguard(span);
-    if (!hak__piece_unmap(hak__span_start(span), bytes)) {
-        hak__span_harden(span, hak_load(&span->owner, HAK_RELAXED));
+    if (!(bare ? hak__piece_unmap(start, bytes) : hak__arena_purge_range(start, bytes, HAK_UNUSED_PAGES))) {
+        harden_again(span);
         return false;
     }
     memset(span->free, 0, span->words * sizeof *span->free);
@@ -109,11 +114,15 @@ bool hak__span_sleep(struct hak_span *span)
     return true;
 }
 
-static hak_cold bool span_wake(struct hak_span *span)
+bool hak__span_wake(struct hak_span *span)
 {
-    if (!hak__span_reach(span, (size_t)span->slabs << HAK_SLAB_SHIFT))
+    bool bare = hak__super_is_bare(hak__span_slab(span) / HAK_SUPER_SLABS);
+    hak_assert(hak__span_sleeps(span), "a span that sleeps");
+    if (!bare)
+        span->reach = HAK_REACH_ALL;
+    else if (!hak__span_reach(span, (size_t)span->slabs << HAK_SLAB_SHIFT))
         return false;
-    hak__span_harden(span, hak_load(&span->owner, HAK_RELAXED));
+    harden_again(span);
     return true;
 }
 
@@ -372,11 +381,9 @@ static uint32_t draw_block(struct hak_span *span)
 
 uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t want)
 {
-    hak_assert(span->keys == HAK_SPAN_HARDENED && want != 0, "a hardened span, of which something is asked");
+    hak_assert(span->keys == HAK_SPAN_HARDENED && span->reach != 0 && want != 0, "a hardened span awake, of which something is asked");
     size_t size = hak__classes[span->class].size;
     uint32_t step = (uint32_t)(EXTENT / size > EXTENT_BLOCKS ? EXTENT / size : EXTENT_BLOCKS);
-    if (hak_unlikely(hak__span_sleeps(span)) && !span_wake(span))
-        return 0;
     while (span->free_count < want + step / 2 && span->frontier < span->blocks)
         hardened_extend(span, step);
     uint32_t taken = 0;

@@ -25,13 +25,12 @@ hak_inline void hak__span_unguard(struct hak_span *span)
         hak__span_end_guard(span);
 }
 
-/* For want of memory or addresses: such a span without allocated blocks returns its memory, but keeps its slabs; it is then as new.
- * Caller holds the heap's lock; a share's span ends instead. Its next block maps it again; false: the system refuses,
- * or the span's SuperSlab is mapped as a whole. */
+/* Such a span without allocated blocks returns its memory, but keeps its slabs; it is then as new, until a block wakes it. The caller
+ * holds the heap's lock. False: the system refuses. */
 hak_cold bool hak__span_sleep(struct hak_span *span);
-hak_inline bool hak__span_sleeps(const struct hak_span *span) { return span->keys == HAK_SPAN_HARDENED && span->reach == 0; }
+hak_cold bool hak__span_wake(struct hak_span *span);
 
-/* hak__span_take for such a span. */
+/* hak__span_take for such a span, if it is awake. */
 hak_aside uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t want);
 
 /* --- closed blocks ------------------------------------------------------------------------------------------------------- */

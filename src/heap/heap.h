@@ -34,6 +34,14 @@ hak_inline void hak__heap_idle_less(struct hak_heap *heap, size_t bytes)
     hak_store(&heap->polling.idle_bytes, bytes < idle ? idle - bytes : 0, HAK_RELAXED);
 }
 
+/* What a share takes may be what its thread saw given back when a user heap ended. Called by the thread, or under the user heap's lock. */
+hak_inline void hak__share_taken(struct hak_heap *share, size_t bytes)
+{
+    struct hak_heap *user = hak_load(&share->user, HAK_RELAXED);
+    if (user != NULL)
+        hak__heap_idle_less(user, bytes);
+}
+
 hak_inline bool hak__heap_is_share(const struct hak_heap *heap) { return heap->share.account != NULL; }
 
 /* Whether spans and bins of a heap in this state may be used. */
@@ -310,7 +318,7 @@ void hak__span_discount(struct hak_heap *heap, uint32_t class, unsigned slabs);
 /* What a share's span counts against the limit: what its frontier has reached, so that pages of which nothing is used are free. */
 hak_inline size_t hak__span_charge(const struct hak_span *span)
 {
-    bool whole = span->keys == HAK_SPAN_HARDENED;
+    bool whole = span->keys == HAK_SPAN_HARDENED && !hak__span_sleeps(span);
     return whole ? (size_t)span->slabs << HAK_SLAB_SHIFT : span->frontier * (size_t)hak__classes[span->class].size;
 }
 
@@ -332,8 +340,13 @@ void hak__heap_end_span(struct hak_heap *heap, struct hak_span *span);
  * has. */
 hak_cold void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span);
 
-/* For want of memory: ends the empty spans of other classes, and makes the rest give up memory ahead of need. HAK_CLASSES: of all
- * classes. */
+/* Has an empty hardened span give its memory back, or take it again (harden/spans.h); of a share, its part of the limit too. False: the
+ * system or the limit refuses, or it sleeps already. */
+hak_cold bool hak__heap_sleep_span(struct hak_heap *heap, struct hak_span *span);
+hak_cold bool hak__heap_wake_span(struct hak_heap *heap, struct hak_span *span);
+
+/* For want of memory: ends the empty spans of other classes, a share's hardened ones sleep, and the rest give up memory ahead of
+ * need. HAK_CLASSES: of all classes. */
 hak_cold void hak__heap_spare(struct hak_heap *heap, uint32_t class);
 
 /* --- new spans (take.c) --------------------------------------------------------------------------------------------------- */

@@ -198,7 +198,12 @@ static size_t first_charge(uint32_t class_index, unsigned slabs)
 }
 bool hak__span_admit(struct hak_heap *heap, uint32_t class_index, unsigned slabs)
 {
-    return hak_likely(!hak__heap_is_share(heap)) || hak__account_take(heap->share.account, first_charge(class_index, slabs));
+    if (hak_likely(!hak__heap_is_share(heap)))
+        return true;
+    if (!hak__account_take(heap->share.account, first_charge(class_index, slabs)))
+        return false;
+    hak__share_taken(heap, first_charge(class_index, slabs));
+    return true;
 }
 void hak__span_discount(struct hak_heap *heap, uint32_t class_index, unsigned slabs)
 {
@@ -329,6 +334,27 @@ void hak__heap_end_idle(struct hak_heap *heap, struct hak_span *span)
     hak__pool_give_idle(hak__span_slab(span), slabs);
 }
 
+bool hak__heap_sleep_span(struct hak_heap *heap, struct hak_span *span)
+{
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
+    size_t charge = hak__span_charge(span);
+    if (hak__span_sleeps(span) || !hak__span_sleep(span))
+        return false;
+    if (hak__heap_is_share(heap))
+        hak__account_give(heap->share.account, charge);
+    return true;
+}
+
+bool hak__heap_wake_span(struct hak_heap *heap, struct hak_span *span)
+{
+    if (!hak__span_admit(heap, span->class, span->slabs))
+        return false;
+    bool awake = hak__span_wake(span);
+    if (!awake)
+        hak__span_discount(heap, span->class, span->slabs);
+    return awake;
+}
+
 void hak__heap_spare(struct hak_heap *heap, uint32_t class_index)
 {
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
@@ -337,9 +363,12 @@ void hak__heap_spare(struct hak_heap *heap, uint32_t class_index)
         for (struct hak_span *span = heap->classes[c].spans, *next; span != NULL && c != class_index; span = next) {
             next = span->next;
             hak__span_retreat(span);
-            if (hak__span_allocated(span) != 0 || span->keys == HAK_SPAN_HARDENED)
+            if (hak__span_allocated(span) != 0)
                 continue;
-            hak__heap_end_span(heap, span);
+            if (span->keys != HAK_SPAN_HARDENED)
+                hak__heap_end_span(heap, span);
+            else if (hak__heap_is_share(heap))
+                hak__heap_sleep_span(heap, span);
         }
     }
 }

@@ -344,6 +344,7 @@ static uint32_t take_within_limit(struct hak_heap *heap, struct hak_span *span, 
     ask = freed + new;
     uint32_t taken = hak__span_take(span, out + (want - ask), (uint32_t)ask);
     hak__account_give(account, (new - (span->frontier - frontier)) * size);
+    hak__share_taken(heap, taken * size);
     return taken;
 }
 
@@ -352,7 +353,7 @@ hak_inline bool take_from(struct hak_heap *heap, struct hak_span *span, void **o
 {
     bool hardened = span->keys == HAK_SPAN_HARDENED;
     if (hak_unlikely(hardened))
-        *got += hak__span_take_hardened(span, out, want - *got);
+        *got += hak__span_sleeps(span) && !hak__heap_wake_span(heap, span) ? 0 : hak__span_take_hardened(span, out, want - *got);
     else if (hak_unlikely(hak__heap_is_share(heap)))
         *got += take_within_limit(heap, span, out, want - *got);
     else

@@ -71,11 +71,19 @@ hak_inline void forget_sample(const void *p, uint32_t word)
         hak__profile_forget(p);
 }
 
-static void poll_mine(void)
+/* What the thread has given back to its share is idle memory of its heap's: only that polls. */
+static void poll_mine(uint32_t word)
 {
-    struct hak_heap *mine = hak__heap_mine();
-    if ((mine->mode & HAK_MODE_SENTINEL) == 0)
-        hak__upkeep_poll(mine);
+    struct hak_heap *mine = hak__heap_mine(), *share = hak__heap_by_id(hak__owner_id(word));
+    if ((mine->mode & HAK_MODE_SENTINEL) != 0)
+        return;
+    size_t given = hak_load(&share->user, HAK_RELAXED) == mine ? hak_counted(&share->polling.idle_bytes) : 0;
+    if (hak_unlikely(given >= HAK_POLLING_MUCH)) {
+        hak__heap_idle_less(share, given);
+        hak__heap_idle_more(mine, given);
+        hak__polling_hurry(mine);
+    }
+    hak__upkeep_poll(mine);
 }
 
 hak_noinline bool hak__uheap_free(void *p, uint32_t word, const char *function)
@@ -87,7 +95,7 @@ hak_noinline bool hak__uheap_free(void *p, uint32_t word, const char *function)
     if (usable)
         forget_sample(p, word);
     bool done = !usable || free_in(hak__heap_by_id(hak__owner_id(word)), p, word, function);
-    poll_mine();
+    poll_mine(word);
     errno = saved;
     return done;
 }
@@ -100,7 +108,7 @@ hak_noinline bool hak__uheap_free_full(void *p, uint32_t word)
     bool done = free_in(hak__heap_by_id(hak__owner_id(word)), p, word, "free");
     if (!done)
         hak__mark_live(p);
-    poll_mine();
+    poll_mine(word);
     errno = saved;
     return done;
 }

@@ -158,6 +158,20 @@ void hak__poll_huge(size_t given, size_t taken)
     hak__upkeep_poll_now(heap);
 }
 
+/* A program may end small heaps all the time, so only much is looked at at once. */
+void hak__poll_ended(size_t bytes)
+{
+    struct hak_heap *heap = hak__heap_mine();
+    if ((heap->mode & HAK_MODE_SENTINEL) != 0) {
+        hak__background_poll();
+        return;
+    }
+    hak__heap_idle_more(heap, bytes);
+    if (hak_counted(&heap->polling.idle_bytes) >= HAK_POLLING_MUCH)
+        hak__polling_hurry(heap);
+    hak__upkeep_poll(heap);
+}
+
 void hak__request_end(struct hak_heap *heap)
 {
     if (hak_likely(heap != NULL))

@@ -112,8 +112,9 @@ hak_cold void *hak__no_memory(void);
  * callback, and under HAKMEM_CHECK=N the check at every N-th. */
 void hak__request_end(struct hak_heap *heap);
 
-/* At the end of a request that has added or removed a huge block, or a part of a large one. */
+/* At the end of a request that has added or removed a huge block, or a part of a large one; or has ended so many bytes of a user heap. */
 void hak__poll_huge(size_t given, size_t taken);
+void hak__poll_ended(size_t bytes);
 
 /* --- a block -------------------------------------------------------------------------------------------------------------- */
 

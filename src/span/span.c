@@ -112,12 +112,11 @@ static uint16_t blocks_in(uint32_t class_index, uint32_t slabs)
 
 /* The part of the reached memory that is mapped ahead of need: a compromise between calls and unused memory. */
 enum { REACH_SHARE = 8, REACH_MORE = 16 << 10 };
-#define REACH_ALL UINT32_MAX
 
 /* Set when pieces of an ended span could not be unmapped. They stay; each slab's descriptor has the bytes of its piece. */
 static _Atomic bool pieces_left;
 
-static size_t left_in(const struct hak_span *slab) { return slab->reach == REACH_ALL ? 0 : slab->reach; }
+static size_t left_in(const struct hak_span *slab) { return slab->reach == HAK_REACH_ALL ? 0 : slab->reach; }
 
 /* The end of a piece that begins at `reach`: pieces left behind are not mapped again. */
 static size_t piece_end(struct hak_span *span, size_t reach, size_t end)
@@ -159,7 +158,7 @@ bool hak__span_reach(struct hak_span *span, size_t end)
 void hak__span_retreat(struct hak_span *span)
 {
     size_t keep = hak_align_up(span->frontier * hak__classes[span->class].size, hak__page_size());
-    if (span->reach == REACH_ALL || span->reach <= keep || span->keys == HAK_SPAN_HARDENED)
+    if (span->reach == HAK_REACH_ALL || span->reach <= keep || span->keys == HAK_SPAN_HARDENED)
         return;
     if (hak__piece_unmap(hak__span_start(span) + keep, span->reach - keep))
         span->reach = (uint32_t)keep;
@@ -214,7 +213,7 @@ struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class_in
     span->warm = 0;
     span->changes++;
     span->purged = false;
-    span->reach = hak__super_is_bare(slab / HAK_SUPER_SLABS) ? (uint32_t)left_in(span) : REACH_ALL;
+    span->reach = hak__super_is_bare(slab / HAK_SUPER_SLABS) ? (uint32_t)left_in(span) : HAK_REACH_ALL;
     /* `queued` is left alone: a late publisher of the span that was here before may have put it on a stack. */
     set_owner(span, owner);
     for (uint32_t i = 0; i < placed_slabs(span); i++) {
@@ -251,7 +250,7 @@ void *hak__span_destroy(struct hak_span *span)
 {
     hak_assert(hak__span_allocated(span) == 0, "a span is destroyed while blocks are allocated");
     hak_assert(!span->listed && span->warm == 0, "a span has left its heap's lists when it ends");
-    if (hak_unlikely(span->reach != REACH_ALL))
+    if (hak_unlikely(span->reach != HAK_REACH_ALL))
         leave_pieces(span);
     if (hak_unlikely(hak_load(&span->shielded, HAK_RELAXED) != 0))
         hak__span_unshield(span);

@@ -154,7 +154,7 @@ struct hak_span {
     _Atomic uint8_t back; /* of a slab with a class's word: slabs from here to the span's first */
     _Atomic uint8_t closed; /* hardened mode: a bit for each inaccessible freed block (harden/spans.h) */
     _Atomic uint8_t gate; /* ... held while a thread changes `closed`, or reads a block that may be closed */
-    uint32_t reach; /* bytes mapped, in a bare SuperSlab (arena/runs.c); the owner's */
+    uint32_t reach; /* bytes mapped, in a bare SuperSlab (arena/runs.c), else HAK_REACH_ALL; the owner's */
     uint64_t random; /* hardened mode: the generator of its blocks' order; the owner's */
     uint32_t next_owned, prev_owned; /* in the list of all spans of a share (heap/state.h): slabs, plus one */
     void *account; /* of a share's span: not NULL if its frontier moves by more than a page,
@@ -186,6 +186,9 @@ hak_inline struct hak_span *hak__span_at(size_t slab)
  * lie close together, the descriptors a cache line and more apart. */
 hak_cold struct hak_span *hak__span_around(size_t slab);
 
+/* Whether a hardened span has given its memory back (harden/spans.h). */
+hak_inline bool hak__span_sleeps(const struct hak_span *span) { return span->keys == HAK_SPAN_HARDENED && span->reach == 0; }
+
 hak_inline uint32_t hak__span_allocated(const struct hak_span *span) { return span->frontier - span->free_count; }
 hak_inline bool hak__span_has_blocks(const struct hak_span *span)
 {
@@ -202,6 +205,7 @@ hak_inline size_t hak__span_bitmap_bytes(const struct hak_class *class)
 /* Makes a span of `class` at `slab`, owned by `owner`: a heap's id, plus HAK_SPAN_OWN for a share. It has `slabs` slabs: the
  * class's number, or fewer with as many blocks as fit (for a large class then hak__class_single_slabs(), for a single block).
  * `bitmaps` has hak__span_bitmap_bytes() bytes, any content. */
+#define HAK_REACH_ALL UINT32_MAX
 #define HAK_SPAN_OWN (1u << (32 - HAK_CLASS_OFFSET_BITS))
 struct hak_span *hak__span_create(size_t slab, uint32_t slabs, uint32_t class, uint32_t owner, void *bitmaps, bool fresh);
 

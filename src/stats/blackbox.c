@@ -349,10 +349,13 @@ static bool stalls(const struct hak_nearness *near, uint64_t now_ms)
     return true;
 }
 
+/* Whether the caller may write now; what a forked child finds there is its parent's. acquire: pairs with the release at the end; a
+ * writer sees the previous one's state. */
+static bool box_enter(void) { return !hak_exchange(&box_writing, true, HAK_ACQUIRE) || box_pid != box_self(); }
+
 void hak__blackbox_seen(const struct hak_nearness *near, uint64_t now_ms)
 {
-    /* acquire, release: a writer sees the previous one's state. */
-    if (hak_exchange(&box_writing, true, HAK_ACQUIRE) && box_pid == box_self())
+    if (!box_enter())
         return;
     int saved = errno;
     if (box_is_mine()) {
@@ -370,12 +373,14 @@ void hak__blackbox_seen(const struct hak_nearness *near, uint64_t now_ms)
     hak_store(&box_writing, false, HAK_RELEASE);
 }
 
-/* In a signal handler, on a stack that may be small: what is nearest was seen before. */
+/* In a signal handler, on a stack that may be small: what is nearest was seen before, in a young child by its parent. */
 void hak__blackbox_crash(int signal, uintptr_t address)
 {
-    if (box == NULL || box_pid != box_self() || hak_exchange(&box_writing, true, HAK_ACQUIRE))
+    hak__fork_check();
+    if (box == NULL || !box_enter())
         return;
-    box_write(HAK_BOX_CRASH, &box_near, (uint64_t)signal, address);
+    if (box_is_mine())
+        box_write(HAK_BOX_CRASH, &box_near, (uint64_t)signal, address);
     hak_store(&box_writing, false, HAK_RELEASE);
 }
 

@@ -298,10 +298,13 @@ static void purge_span(struct idle_walk *walk, struct hak_span *span)
     span->purged = (uint8_t)hak_min(1 + gone, UINT8_MAX);
 }
 
-/* A hardened span keeps its slabs, and gives up their memory only where addresses are limited. */
+/* An empty hardened span keeps its slabs, and sleeps where that is worth more than its pages: where addresses or its user heap are
+ * limited. */
 static bool may_sleep(const struct idle_walk *walk, const struct hak_span *span)
 {
-    return hak__span_allocated(span) == 0 && !hak__span_sleeps(span) && !hak__heap_is_share(walk->entered) && hak__limit_unmaps();
+    size_t super = hak__span_slab(span) / HAK_SUPER_SLABS;
+    bool limited = hak__heap_is_share(walk->entered) ? !hak__thp_must_stay(super) : hak__limit_unmaps() && hak__super_is_bare(super);
+    return limited && hak__span_allocated(span) == 0;
 }
 
 static void look_at(struct idle_walk *walk, struct hak_span *span)
@@ -312,12 +315,22 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
     if (hak__span_allocated(span) == 0 && !hak__hardened.regions) {
         hak__heap_end_idle(walk->entered, span);
         hak_count(&hak__upkeep_counts.spans_ended, 1);
-    } else if (may_sleep(walk, span) && hak__span_sleep(span)) {
+    } else if (may_sleep(walk, span) && hak__heap_sleep_span(walk->entered, span)) {
         walk->bytes += (size_t)span->slabs << HAK_SLAB_SHIFT;
         walk->purges++;
-    } else if (!span->purged && hak_load(&span->closed, HAK_RELAXED) == 0) { /* a closed block's pages are gone */
+    } else if (!span->purged && hak_load(&span->closed, HAK_RELAXED) == 0 /* a closed block's pages are gone */
+               && (hak__hardened.on || !hak__heap_is_share(walk->entered))) {
         purge_span(walk, span);
     }
+}
+
+/* As hak__heap_has_span, of a share too: frees of its blocks take its lock, so the map tells. */
+static bool walk_has_span(const struct idle_walk *walk, struct hak_span *span, uint32_t word)
+{
+    size_t slab = hak__span_slab(span);
+    if (!hak__heap_is_share(walk->entered))
+        return hak__heap_has_span(walk->entered, span);
+    return hak__owner_at(slab) == word && hak__span_at(slab) == span && !span->single;
 }
 
 /* Handles what begins at a slab; returns the number of slabs to advance. */
@@ -328,7 +341,7 @@ static unsigned walk_slab(struct idle_walk *walk, size_t slab)
     if (!small || !enter_owner(walk, hak__owner_id(word)))
         return 1;
     struct hak_span *span = &hak__spans[slab];
-    if (!hak__heap_has_span(walk->entered, span)) /* it has ended, changed hands, or has one block */
+    if (!walk_has_span(walk, span, word)) /* it has ended, changed hands, or has one block */
         return 1;
     unsigned slabs = span->slabs;
     look_at(walk, span);

@@ -57,6 +57,29 @@ static void a_thread_that_calls(void *size)
     expect_back(before, true);
 }
 
+static void burst_of_heap(size_t size, void end(hak_heap_t *))
+{
+    hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) });
+    size_t count = BURST * MIB / size;
+    void **blocks = calloc(count, sizeof *blocks);
+    for (size_t i = 0; i < count; i++)
+        memset(blocks[i] = hak_heap_malloc(heap, size), 1, size);
+    for (size_t i = 0; i < count && end == NULL; i++)
+        hak_free(blocks[i]);
+    free(blocks);
+    if (end != NULL)
+        end(heap);
+}
+
+static void a_heap_ends(void *how)
+{
+    expect_eq(hak_option_set("background", "0"), 0);
+    hak_free(hak_malloc(100));
+    size_t before = resident_bytes();
+    burst_of_heap(SMALL, *(void (**)(hak_heap_t *))how);
+    expect_back(before, true);
+}
+
 static void *sleeps(void *argument)
 {
     hak_free(hak_malloc(100));
@@ -76,18 +99,27 @@ static void threads_that_sleep(void *size)
     expect_back(before, false);
 }
 
-static void in_a_child(check_body *body, size_t size)
+static void in_a_child(check_body *body, void *argument)
 {
     char said[SAID_SIZE];
-    int status = run_child(body, &size, said);
+    int status = run_child(body, argument, said);
     print_message("%s", said);
     expect_eq(status, 0);
 }
 
-static void small_blocks_while_a_thread_calls(void **state) { (void)state, in_a_child(a_thread_that_calls, SMALL); }
-static void huge_blocks_while_a_thread_calls(void **state) { (void)state, in_a_child(a_thread_that_calls, 8 * MIB); }
-static void small_blocks_while_all_sleep(void **state) { (void)state, in_a_child(threads_that_sleep, SMALL); }
-static void huge_blocks_while_all_sleep(void **state) { (void)state, in_a_child(threads_that_sleep, 8 * MIB); }
+static void small_blocks_while_a_thread_calls(void **state) { (void)state, in_a_child(a_thread_that_calls, &(size_t){ SMALL }); }
+static void huge_blocks_while_a_thread_calls(void **state) { (void)state, in_a_child(a_thread_that_calls, &(size_t){ 8 * MIB }); }
+static void small_blocks_while_all_sleep(void **state) { (void)state, in_a_child(threads_that_sleep, &(size_t){ SMALL }); }
+static void huge_blocks_while_all_sleep(void **state) { (void)state, in_a_child(threads_that_sleep, &(size_t){ 8 * MIB }); }
+
+/* Of these the thread's own heap sees no free. */
+static void user_heap_while_its_thread_calls(void **state)
+{
+    void (*ends[])(hak_heap_t *) = { hak_heap_destroy, hak_heap_reset, NULL };
+    (void)state;
+    for (unsigned i = 0; i < 3; i++)
+        in_a_child(a_heap_ends, &ends[i]);
+}
 
 static void bad_shares_are_refused(void **state)
 {
@@ -111,6 +143,7 @@ int main(void)
         cmocka_unit_test(huge_blocks_while_a_thread_calls),
         cmocka_unit_test(small_blocks_while_all_sleep),
         cmocka_unit_test(huge_blocks_while_all_sleep),
+        cmocka_unit_test(user_heap_while_its_thread_calls),
         cmocka_unit_test(bad_shares_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -463,6 +463,55 @@ static void checks_of_busy_heaps(void)
     drop(half_sealed);
 }
 
+/* --- user heaps within limits ------------------------------------------------------------------------------------------------- */
+
+/* Fills the heap with clear blocks; returns how many bytes it had room for. */
+static size_t fill(hak_heap_t *heap, size_t size)
+{
+    static const char clear[5000];
+    size_t bytes = 0;
+    char *p;
+    for (count_in_use = 0; count_in_use < MANY && (p = hak_heap_calloc(heap, 1, size)) != NULL; bytes += size) {
+        expect(size > sizeof clear || memcmp(p, clear, size) == 0);
+        memset(p, 0x5a, size);
+        in_use[count_in_use++] = p;
+    }
+    return bytes;
+}
+
+static void free_all(void)
+{
+    while (count_in_use != 0)
+        hak_free(in_use[--count_in_use]);
+}
+
+/* What a heap has freed goes back, and its sibling may have it, though the slabs stay reserved; and the other way round. */
+static void freed_in_user_heaps(void)
+{
+    enum { LIMIT = 4 << 20, MOST = LIMIT / 4 * 3 };
+    struct hak_heap_options options = { .size = sizeof options, .limit = LIMIT };
+    struct hak_heap_figures figures;
+    hak_heap_t *parent = hak_heap_new(&options);
+    options = (struct hak_heap_options){ .size = sizeof options, .parent = parent };
+    hak_heap_t *heaps[] = { hak_heap_new(&options), hak_heap_new(&options) };
+    static const size_t sizes[] = { 1500, 5000, 40000, 1500 };
+    for (unsigned i = 0; i < 4; i++) {
+        expect(fill(heaps[i % 2], sizes[i]) >= MOST);
+        free_all();
+    }
+    expect(fill(heaps[0], 1500) >= MOST);
+    size_t full = resident_bytes();
+    free_all();
+    hak_heap_collect(parent);
+    expect(hak_heap_stats(parent, &figures, sizeof figures) == 0 && figures.used_bytes == 0);
+    expect(resident_bytes() + MOST / 2 < full);
+    expect(hak_check_heap());
+    expect(fill(heaps[1], 700) >= MOST / 2);
+    hak_heap_destroy(heaps[1]);
+    expect(fill(heaps[0], 5000) >= MOST);
+    hak_heap_reset(parent);
+}
+
 static void run_right(void)
 {
     setenv("HAKMEM_HARDEN", "1", 1);
@@ -485,6 +534,7 @@ int main(int argc, char **argv)
     threads();
     forks();
     checks_of_busy_heaps();
+    freed_in_user_heaps();
     sizes();
     expect(hak_check_heap());
     return 0;

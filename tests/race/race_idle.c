@@ -15,7 +15,6 @@
 enum { OFTEN_SINGLE = HAK_CLASS_81920 };
 
 bool hak__limit_unmaps(void) { return false; }
-bool hak__span_sleep(struct hak_span *span) { return (void)span, false; }
 int hak__os_resident(uintptr_t start, size_t bytes, unsigned char *pages)
 {
     (void)start;

@@ -156,6 +156,8 @@ OUTSIDE static void be_thread_of(uint32_t id)
     hak__thread_word = id == 0 ? 0 : (intptr_t)((uintptr_t)heap(id) - (uintptr_t)&hak__sentinel);
 }
 void hak__upkeep_poll(struct hak_heap *heap) { (void)heap; }
+void hak__polling_hurry(struct hak_heap *heap) { (void)heap; }
+void hak__poll_ended(size_t bytes) { (void)bytes; }
 void hak__closed_free(struct hak_heap *heap, uint32_t class, void *p, const char *function)
 {
     (void)heap, (void)class, (void)p, (void)function;

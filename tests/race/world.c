@@ -198,6 +198,8 @@ void *hak__heap_address(uint32_t id)
 struct hak_hardened hak__hardened;
 static void not_hardened(void) { EXPLORE_EXPECT(false, "hardened mode is off"); }
 void hak__span_harden(struct hak_span *span, uint32_t owner) { (void)span, (void)owner, not_hardened(); }
+bool hak__span_sleep(struct hak_span *span) { return (void)span, not_hardened(), false; }
+bool hak__span_wake(struct hak_span *span) { return (void)span, not_hardened(), false; }
 void hak__span_end_guard(struct hak_span *span) { (void)span, not_hardened(); }
 uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t want)
 {

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 
 #include "diag/options.h"
 #include "diag/report.h"
@@ -17,24 +18,32 @@
 static const struct hak_box *box;
 static uint64_t now_ms;
 
-/* The file as another process would see it. */
-static void start(void)
+/* The file of a process as another one would see it. */
+static const struct hak_box *box_of(pid_t pid)
 {
     char path[300];
+    snprintf(path, sizeof path, "ls %s/%ld.*" HAK_BOX_END, hak__blackbox_folder, (long)pid);
+    FILE *list = popen(path, "r");
+    expect(list != NULL && fgets(path, sizeof path, list) != NULL && pclose(list) == 0);
+    path[strcspn(path, "\n")] = 0;
+    int file = open(path, O_RDONLY);
+    void *at = mmap(NULL, sizeof *box, PROT_READ, MAP_SHARED, file, 0);
+    expect(file >= 0 && at != MAP_FAILED);
+    close(file);
+    if (pid != getpid())
+        expect_eq(unlink(path), 0);
+    return at;
+}
+
+static void start(void)
+{
     heaps_start();
     strcpy(hak__blackbox_folder, "/tmp/hakmem-box-XXXXXX");
     expect(mkdtemp(hak__blackbox_folder) != NULL);
     hak__option_put(HAK_OPTION_blackbox, 1);
     hak__option_put(HAK_OPTION_blackbox_every, 86400000);
     expect(hak__blackbox_begin());
-    snprintf(path, sizeof path, "ls %s/%ld.*" HAK_BOX_END, hak__blackbox_folder, (long)getpid());
-    FILE *list = popen(path, "r");
-    expect(list != NULL && fgets(path, sizeof path, list) != NULL && pclose(list) == 0);
-    path[strcspn(path, "\n")] = 0;
-    int file = open(path, O_RDONLY);
-    box = mmap(NULL, sizeof *box, PROT_READ, MAP_SHARED, file, 0);
-    expect(file >= 0 && box != MAP_FAILED);
-    close(file);
+    box = box_of(getpid());
     now_ms = hak__os->now_ms();
 }
 
@@ -76,6 +85,32 @@ FRESH_TEST(slots_take_turns)
     for (unsigned i = 0; i < HAK_BOX_SLOTS; i++)
         expect_eq(box->slots[i].sum, hak_box_sum(&box->slots[i]));
     expect((last()->stats.flags & HAK_STATS_HAS_LEDGER) != 0);
+    end();
+}
+
+static bool yes(void) { return true; }
+static _Atomic uint32_t *no_mark(void) { return NULL; }
+
+/* It has not looked yet, so the handler begins its file; its parent's stays. */
+FRESH_TEST(a_young_child_crashes)
+{
+    (void)argument;
+    start();
+    hak__fork_begin(yes, yes, no_mark, yes);
+    pid_t child = fork();
+    if (child == 0) {
+        hak__fork_unwatched();
+        hak__blackbox_crash(11, 16);
+        _exit(0);
+    }
+    expect(child > 0 && waitpid(child, NULL, 0) == child);
+    expect_eq(last()->sequence, 1);
+    const struct hak_box *parents = box;
+    box = box_of(child);
+    expect_eq(box->pid, child);
+    expect(last()->sequence == 1 && last()->reason == HAK_BOX_CRASH && last()->signal == 11 && last()->sum == hak_box_sum(last()));
+    box = parents;
+    expect(seen(81)); /* and it still writes */
     end();
 }
 
@@ -152,7 +187,7 @@ FRESH_TEST(lines)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(slots_take_turns),  cmocka_unit_test(levels),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(slots_take_turns),  cmocka_unit_test(a_young_child_crashes), cmocka_unit_test(levels),
                                         cmocka_unit_test(what_comes_counts), cmocka_unit_test(stalls),
                                         cmocka_unit_test(history),           cmocka_unit_test(lines) };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -187,8 +187,10 @@ FRESH_TEST(a_span_sleeps)
     hak__heap_give(heap, &block, 1, "free");
     size_t mapped = fake.mapped, bytes = (size_t)span->slabs << HAK_SLAB_SHIFT;
     unsigned guarded = fake.guarded;
-    if (!hak__hardened.guards) {   /* with pages of 64 KiB, say */
-        expect(!hak__span_sleep(span) && is_mapped(p));
+    if (!hak__super_is_bare(hak__span_slab(span) / HAK_SUPER_SLABS)) {   /* without guards: with pages of 64 KiB, say */
+        expect(hak__span_sleep(span) && is_mapped(p));
+        expect_eq(hak__heap_take(heap, large_class(), &block, 1), 1);
+        expect(block == p && is_clear(block));
         hak__heap_unlock(heap);
         return;
     }
