@@ -59,6 +59,7 @@ static uint64_t learn_price(size_t bytes, uint64_t took)
     uint64_t price = hak_load(&hak__return_counts.purge_ns, HAK_RELAXED), kib = hak_max(bytes, FEW_BYTES) >> 10;
     uint64_t counts = hak_min(took, hak_max(price, PURGE_NS) * PRICE_TIMES / 1024 * kib),
              seen = hak_min(counts / kib * 1024, UINT32_MAX);
+    hak_assert(counts <= took, "a call counts as no more than it took");
     if (bytes >= FEW_BYTES)
         hak_store(&hak__return_counts.purge_ns, (uint32_t)((price * (PRICES_KEPT - 1) + seen) / PRICES_KEPT), HAK_RELAXED);
     return counts;
@@ -190,6 +191,7 @@ static size_t retain_affords(const struct hak_return_cost *cost, uint64_t most, 
     if (cost->share == 0)
         return SIZE_MAX;
     uint64_t left_us = most > cost->owed_ms ? (most - cost->owed_ms) * cost->share * 10 : 0;
+    hak_assert(left_us <= UINT64_MAX / (1000 * MIB), "what is left fits nanoseconds of MiB");
     return left_us * 1000 * MIB / hak_max(price, 1);
 }
 

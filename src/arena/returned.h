@@ -38,8 +38,7 @@ struct hak_return_cost {
     uint32_t delay_ms[HAK_UNUSED_KINDS]; /* longer than returned memory was lately unused before it was used again */
     uint32_t purge_ns, fault_ns; /* of a MiB: to return it, to bring it back */
     uint32_t share; /* HAKMEM_RETURN, in percent; 0: cost does not count (HAKMEM_PURGE_DELAY) */
-    uint32_t
-        step_ms; /* what a step of upkeep takes: the shorter of the last two, since from one the processor may have been taken */
+    uint32_t step_ms; /* what a step of upkeep takes: the shorter of the last two, as from one the processor may have been taken */
 };
 
 /* In bytes. */

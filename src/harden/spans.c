@@ -381,7 +381,8 @@ static uint32_t draw_block(struct hak_span *span)
 
 uint32_t hak__span_take_hardened(struct hak_span *span, void **out, uint32_t want)
 {
-    hak_assert(span->keys == HAK_SPAN_HARDENED && span->reach != 0 && want != 0, "a hardened span awake, of which something is asked");
+    hak_assert(span->keys == HAK_SPAN_HARDENED && span->reach != 0 && want != 0,
+               "a hardened span awake, of which something is asked");
     size_t size = hak__classes[span->class].size;
     uint32_t step = (uint32_t)(EXTENT / size > EXTENT_BLOCKS ? EXTENT / size : EXTENT_BLOCKS);
     while (span->free_count < want + step / 2 && span->frontier < span->blocks)

@@ -303,7 +303,8 @@ static void purge_span(struct idle_walk *walk, struct hak_span *span)
 static bool may_sleep(const struct idle_walk *walk, const struct hak_span *span)
 {
     size_t super = hak__span_slab(span) / HAK_SUPER_SLABS;
-    bool limited = hak__heap_is_share(walk->entered) ? !hak__thp_must_stay(super) : hak__limit_unmaps() && hak__super_is_bare(super);
+    bool limited =
+        hak__heap_is_share(walk->entered) ? !hak__thp_must_stay(super) : hak__limit_unmaps() && hak__super_is_bare(super);
     return limited && hak__span_allocated(span) == 0;
 }
 
