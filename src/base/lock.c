@@ -74,9 +74,11 @@ static void repair_settled(long now)
  * in the middle of this; the child then has another number. */
 static void settle(bool locks)
 {
+    if (hak_peek(&hak__forked.mark) != NULL)
+        return; /* before any system call, which a filter may forbid */
     long now = hak__syscall(SYS_getpid), home;
     bool forker = hak__syscall(SYS_gettid) == now;
-    if (hak_peek(&hak__forked.mark) != NULL || (!forker && !locks))
+    if (!forker && !locks)
         return;
     /* acquire: pairs with the release of the repairing thread. */
     for (unsigned tries = 0; (home = hak_load(&process, HAK_ACQUIRE)) != now && home != 0; tries++) {

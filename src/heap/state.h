@@ -5,9 +5,8 @@
  *   2. live blocks of a class, summed over all heaps = refilled - drained - collected - (top - bottom) - outbox
  *   3. bottom[-1] == NULL, bottom <= top <= end = bottom + capacity, unless the class is closed
  *   4. a span in the warm pool of its class is listed and good for a refill (spans.h); its `warm` says where it stands
- *   5. of a share: account.used = bytes that the frontiers of all spans of its user heap's shares have reached, or hardened spans awake have (hak__span_charge), of
- *      its huge blocks and of its samples;
- *      used <= limit, unless that was lowered */
+ *   5. of a share: account.used = bytes that the frontiers of all spans of its user heap's shares have reached, or that hardened spans
+ *      awake have (hak__span_charge), of its huge blocks and of its samples; used <= limit, unless that was lowered */
 #pragma once
 
 #include "base/assert.h"

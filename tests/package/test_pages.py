@@ -34,6 +34,9 @@ ELSEWHERE = {
     "bench/hardened.py --rounds 3 --parts --peer ~/.cache/hakmem/peers/hardened_malloc/libhardened_malloc.so":
         ("bench/hardened.py", "--parts"),
     "bench/hardened.py --real --rounds 7": ("bench/hardened.py", "--real"),
+    "out/lab/bin/python bench/fleet/truth.py rates --effects 0 --fleets 1000": ("lab/tests/test_fleet.py", "truth.judge("),
+    "out/lab/bin/python bench/fleet/truth.py rates --memory": ("lab/tests/test_fleet.py", '"memory"'),
+    "out/lab/bin/python bench/fleet/truth.py large": ("bench/fleet/truth.py", '"large"'),
 }
 RINGS = ['cmake --preset release -B out/rings -DCMAKE_C_FLAGS="-DHAK_L2_RING_CAP=32 -DHAK_L25_RING_CAP=8"',
          "cmake --build out/rings --target hakmem"]
