@@ -211,7 +211,7 @@ static struct hak_heap *share_idle(struct hak_uheap *own, const struct hak_heap 
 {
     struct hak_heap *found = NULL;
     for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next)
-        if ((found == NULL || share->share.chained == mine) && hak_load(&share->user, HAK_RELAXED) == NULL
+        if (hak_load(&share->user, HAK_RELAXED) == NULL && (found == NULL || share->share.chained == mine)
             && !hak__heap_is_unusable(share))
             found = share;
     return found;

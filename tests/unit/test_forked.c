@@ -8,7 +8,7 @@
 
 #include "support/check.h"
 
-enum { TIME_TO_PASS = 2000 }; /* naps */
+enum { TIME_TO_PASS = 2000 /* naps */, PAGE = HAK_PAGE_MOST };
 
 static unsigned repairs;
 static _Atomic bool held_before, held_in_repair; /* the first thread waits for the second, which does its best to go on */
@@ -26,7 +26,7 @@ static bool count_repair(void)
     repairs++;
     if (hak_exchange(&held_in_repair, false, HAK_RELAXED))
         wait_for_second(false);
-    expect(!hak_load(&goes_on, HAK_ACQUIRE));   /* the second thread may hold locks by now */
+    expect(!hak_load(&goes_on, HAK_ACQUIRE)); /* the second thread may hold locks by now */
     return true;
 }
 
@@ -37,9 +37,9 @@ static _Atomic uint32_t *no_mark(void) { return NULL; }
 static char *page;
 static bool is_copy(void)
 {
-    bool copy = madvise(page, 4096, MADV_DONTFORK) != 0;
+    bool copy = madvise(page, PAGE, MADV_DONTFORK) != 0;
     if (copy)
-        expect(mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page);
+        expect(mmap(page, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page);
     if (hak_exchange(&held_before, false, HAK_RELAXED))
         wait_for_second(true);
     return copy;
@@ -48,7 +48,8 @@ static bool is_copy(void)
 static void start(void)
 {
     hak_owner_store(&hak__forked.mark, NULL);
-    page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    /* Between two others, so that no stack of a thread fits where it is missing. */
+    page = (char *)mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) + PAGE;
     expect(!is_copy());
     hak__fork_begin(count_repair, nobody_arrives, no_mark, is_copy);
     expect(hak__fork_alone());
@@ -85,7 +86,7 @@ static void in_child(void check(void))
 static void makes_a_thread(void)
 {
     have_a_thread();
-    hak__fork_unwatched();   /* as when the first thread waits for a lock */
+    hak__fork_unwatched(); /* as when the first thread waits for a lock */
     expect_eq(repairs, 0);
     expect(hak__fork_is_home());
 }
