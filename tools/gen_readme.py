@@ -53,7 +53,8 @@ def main():
              f"{about['run'].split(', seed')[0]}):\n\n| allocator | time | peak memory |\n| --- | --: | --: |\n{table}")
     readme = ROOT / "README.md"
     text = replaced(readme, readme.read_text(encoding="utf-8"), "real", block)
-    for name, value in (("programs", str(count)), ("mean time", f"{time[OURS]:.2f}"), ("mean memory", f"{memory[OURS]:.2f}")):
+    others = len(found["Time"]) - count
+    for name, value in (("programs", str(count)), ("others", str(others)), ("mean time", f"{time[OURS]:.2f}"), ("mean memory", f"{memory[OURS]:.2f}")):
         text, places = re.subn(rf"(<!-- {name} -->)[^<]*(<!-- / -->)", rf"\g<1>{value}\g<2>", text)
         if places != 1:
             sys.exit(f"README.md must contain <!-- {name} -->...<!-- / --> once")

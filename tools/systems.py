@@ -101,7 +101,8 @@ class Inside:
         if target.exists():
             return 0
         compiler = ["g++", "-std=gnu++17"] if source.suffix == ".cpp" else ["gcc", "-std=gnu17"]
-        # A system older than this one: it has mallinfo, and its linker takes a stub in the program for malloc without -fno-plt.
+        # The system is older than this one: it has mallinfo in place of mallinfo2, and without -fno-plt the address of malloc would
+        # be that of the program's own entry in its PLT.
         older = ("-Dmallinfo2=mallinfo", "-fno-plt")
         status, said = self.call([*compiler, "-D_GNU_SOURCE", *older, "-w", "-I", ROOT / "include", source, "-o", target, *flags])
         if status != 0:

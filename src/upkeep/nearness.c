@@ -59,20 +59,21 @@ void hak__near_look(struct hak_nearness *out)
 
 static bool near_in_group(const struct hak_nearness *now)
 {
-    return now->permille >= HAK_NEAR_GIVE && (now->kind == HAK_NEAR_GROUP_MAX || now->kind == HAK_NEAR_GROUP_HIGH);
+    return now->kind == HAK_NEAR_GROUP_MAX || now->kind == HAK_NEAR_GROUP_HIGH;
 }
 
-/* At the other limits a request is refused rather than the process ended, and gives back itself what others keep. */
+/* Beyond a control group's limit the kernel ends the process. Beyond the others only a request fails, after it has tried to free memory
+ * itself, so they matter to a program with a callback alone. */
 static bool near_gives(const struct hak_nearness *now)
 {
-    return near_in_group(now) || (now->permille >= HAK_NEAR_GIVE && hak_load(&near_calls, HAK_RELAXED));
+    return now->permille >= HAK_NEAR_GIVE && (near_in_group(now) || hak_load(&near_calls, HAK_RELAXED));
 }
 
 static void near_follow(const struct hak_nearness *now)
 {
     uint64_t group = hak_min(now->group.max, now->group.high);
     size_t room = hak__limit_part(group, now->group.used - hak_min(now->group.used, now->mapped));
-    hak__limit_follow(hak_min(group, now->process.address_limit), room, near_in_group(now));
+    hak__limit_follow(hak_min(group, now->process.address_limit), room, near_gives(now) && near_in_group(now));
 }
 
 static size_t near_give(struct hak_heap *heap, uint64_t now_ms)

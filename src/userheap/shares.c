@@ -429,8 +429,10 @@ static void squeeze_one(struct hak_heap *mine, struct hak_uheap *own)
     for (struct hak_heap *share = own->shares; share != NULL; share = share->share.next) {
         if (!hak__heap_lock(share))
             continue;
-        if (hak_load(&share->user, HAK_RELAXED) == NULL)
-            hak__cache_flush(share), share_give_chunk(share);
+        if (hak_load(&share->user, HAK_RELAXED) == NULL) {
+            hak__cache_flush(share);
+            share_give_chunk(share);
+        }
         hak__heap_spare(share, HAK_CLASSES);
         hak__heap_unlock(share);
     }

@@ -2,7 +2,8 @@
 
 Of what that serves under RLIMIT_AS and RLIMIT_DATA of 8 to 64 MiB, and with all memory locked under RLIMIT_MEMLOCK of 2 to 64
 MiB, at least 75 % can be had, and again after it was freed, where the pages of the library's own file, which are locked as
-well, count as had: of 2 MiB all of them, since only a process of a small C library, such as musl, locks that little; mlockall(MCL_CURRENT) makes every page of a block resident.
+well, count as had: of 2 MiB all of them, since only a process of a small C library, such as musl's,
+locks that little. mlockall(MCL_CURRENT) makes every page of a block resident.
 
 usage: test_little_room.py LIBRARY LITTLE
 """
