@@ -36,6 +36,13 @@ static hak_cold size_t report_freed(const void *p, uint32_t class, const char *f
     return HAK_NO_BLOCK;
 }
 
+/* Whether the block below its span's frontier is free, given that it bears no seal. */
+static hak_cold bool is_free(const void *p, uint32_t class, uint64_t mark)
+{
+    bool marked = hak__hardened.canary && mark == hak__freed_key;
+    return (marked && hak__heap_is_unusable_at(p)) || hak__cache_has_freed(NULL, class, p);
+}
+
 /* Reports p and returns HAK_NO_BLOCK if it is no block in use, given that it bears no seal or, without canaries, may be free; else n.
  * Without canaries no mark proves anything: blocks that are not cleared hold old ones, which realloc or the program copies. */
 static hak_cold size_t judge_block(const void *p, uint32_t class, uint64_t mark, const char *function, const char *why_freed,
@@ -46,7 +53,7 @@ static hak_cold size_t judge_block(const void *p, uint32_t class, uint64_t mark,
     if (hak__span_index(span, p, &index) != HAK_SPAN_OK)
         return report_invalid(p, function, "not the start of a block");
     bool never = index >= span->frontier || (hak__hardened.canary && mark == hak__hardened.never_key);
-    if (!never && !hak__cache_has_freed(NULL, class, p))
+    if (!never && !is_free(p, class, mark))
         return n;
     if (never || mark == hak__hardened.never_key)
         return report_invalid(p, function, "this block was never allocated");
@@ -97,11 +104,12 @@ bool hak__harden_is_live(const void *p, uint32_t class)
     if (!hak__begins_below(hak__hardened.bound[class], &hak__window.map[hak__slab_of(p)], p) || hak__hardened_is_closed(p, class))
         return false;
     const hak_key *mark = hak__hardened_mark(p, class);
-    if (!hak__shield_covers(mark)
+    bool covered = hak__shield_covers(mark);
+    if (!covered
         && (hak__hardened.canary ? hak__is_sealed(p, class, &n) : *mark != 0 && !hak__hardened_is_mark(*mark)))
         return true;
     const struct hak_span *span = hak__span_at(hak__slab_of(p));
-    return hak__span_index(span, p, &index) == HAK_SPAN_OK && index < span->frontier && !hak__cache_has_freed(NULL, class, p);
+    return hak__span_index(span, p, &index) == HAK_SPAN_OK && index < span->frontier && !is_free(p, class, covered ? 0 : *mark);
 }
 
 size_t hak__harden_asked(const void *p, uint32_t class, size_t otherwise)

@@ -156,6 +156,12 @@ void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes);
 hak_cold bool hak__heap_give_back(struct hak_heap *heap, struct hak_heap *heir);
 
 hak_inline struct hak_heap *hak__heap_by_id(uint32_t id) { return hak__heap_address(id); }
+
+/* Whether the block's heap is one that a forked child has abandoned: it takes no block back, so a freed block's mark alone tells. */
+hak_inline bool hak__heap_is_unusable_at(const void *p)
+{
+    return hak__heap_is_unusable(hak__heap_by_id(hak__owner_id(hak__owner_of(p))));
+}
 extern _Atomic uint32_t hak__heap_last;
 /* Heaps 1..this exist. acquire: pairs with the release in hak__heap_new. */
 hak_inline uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, HAK_ACQUIRE); }

@@ -22,8 +22,8 @@ static hak_cold bool freed_before(uint32_t class, const void *p, bool keys_lost)
 {
     struct hak_heap *heap = hak__heap_mine();
     bool covered = hak__shield_covers(p);
-    if (!covered && hak__looks_freed(p) && hak__heap_is_unusable(hak__heap_by_id(hak__owner_id(hak__owner_of(p)))))
-        return true; /* a heap that a forked child has abandoned takes no block back: the key alone decides */
+    if (!covered && hak__looks_freed(p) && hak__heap_is_unusable_at(p))
+        return true;
     if (covered || hak__looks_freed(p))
         return hak__cache_has_freed((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, class, p);
     bool suspicious = hak__looks_purged(p) || hak__owner_is_inherited(hak__owner_of(p));

@@ -36,9 +36,11 @@ static bool is_mine(const struct hak_heap *share)
 /* Frees a checked block. A share that a forked child abandoned never reuses the block. False: it is no longer the share's. */
 static bool free_in(struct hak_heap *share, void *p, uint32_t word, const char *function)
 {
-    bool locked = hak__heap_lock(share), still = hak__owner_of(p) == word;
-    if (still && !hak__hardened_at(hak__slab_of(p)))
+    bool locked = hak__heap_lock(share), still = hak__owner_of(p) == word, hardened = hak__hardened_at(hak__slab_of(p));
+    if (still && !hardened)
         hak__mark_freed(p);
+    else if (still && !locked)
+        hak__harden_clear(NULL, p, hak__owner_class(word));
     if (still && locked)
         share_give(share, p, word, is_mine(share), function);
     if (locked)

@@ -1,6 +1,7 @@
 /* harden/mode.h: a freed large block is closed by the kernel's guards, or where there are none by protection, and is zero when
  * it is opened again; where the system refuses both it is only cleared; one that cannot be opened again is given to nobody;
- * who looks at a block keeps it from being closed meanwhile. harden/harden.h: without canaries a block in use may bear a mark. */
+ * who looks at a block keeps it from being closed meanwhile. harden/harden.h: without canaries a block in use may bear a mark; what is freed
+ * into a heap that a child has abandoned stays freed. */
 #include "harden/harden.h"
 #include "heap/heap.h"
 
@@ -282,6 +283,50 @@ FRESH_TEST(never_allocated_and_freed_are_told_apart)
     expect(is_reported(p, "double free"));
 }
 
+/* A heap that a forked child has had to abandon takes no block back, whose mark alone tells then. */
+static void is_free_for_good(char *p, uint32_t class)
+{
+    expect(!hak__harden_is_live(p, class));
+    expect(is_reported(p, "double free") && is_reported(p, "double free"));
+    errno = 0;
+    expect(hak_realloc(p, 100) == NULL && errno == EINVAL && hak_usable_size(p) == 0);
+}
+
+static struct hak_heap *abandon_heap_of(const void *p)
+{
+    struct hak_heap *heap = hak__heap_by_id(hak__owner_id(hak__owner_of(p)));
+    expect(hak__heap_lock(heap));
+    hak__heap_lose(heap);
+    return heap;
+}
+
+FRESH_TEST(freed_into_an_abandoned_heap)
+{
+    (void)argument;
+    start(true);
+    hak__misuse_survive = note;
+    for (size_t n = 40; n <= 400 << 10; n *= 3) {
+        hak_heap_t *own = hak_heap_new(NULL);
+        char *p = hak_heap_malloc(own, n), *live = hak_heap_malloc(own, n);
+        uint32_t class = hak__owner_class(hak__owner_of(p));
+        abandon_heap_of(p);
+        hak_free(p);
+        is_free_for_good(p, class);
+        expect_eq(hak_usable_size(live), n);
+    }
+    struct hak_heap *others = heap_open(HAK_MODE_HARDENED);
+    uint32_t class = hak__class_of(200);
+    expect(hak__heap_lock(others));
+    char *p = hak__harden_take(others, class, 180);
+    hak__heap_unlock(others);
+    abandon_heap_of(p);
+    hak_free(p);
+    struct hak_heap *mine = hak__heap_mine();
+    expect(hak__heap_lock(mine) && hak__quarantine_flush(mine, "free"));
+    hak__heap_unlock(mine);
+    is_free_for_good(p, class);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +341,7 @@ int main(void)
         cmocka_unit_test(a_span_sleeps),
         cmocka_unit_test(a_mark_alone_proves_nothing),
         cmocka_unit_test(never_allocated_and_freed_are_told_apart),
+        cmocka_unit_test(freed_into_an_abandoned_heap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
