@@ -160,8 +160,10 @@ hak_inline struct hak_heap *hak__heap_by_id(uint32_t id) { return hak__heap_addr
 /* Whether the block's heap is one that a forked child has abandoned: it takes no block back, so a freed block's mark alone tells. */
 hak_inline bool hak__heap_is_unusable_at(const void *p)
 {
-    return hak__heap_is_unusable(hak__heap_by_id(hak__owner_id(hak__owner_of(p))));
+    uint32_t id = hak__owner_id(hak__owner_of(p)); /* 0: its span has just ended */
+    return id != 0 && hak__heap_is_unusable(hak__heap_by_id(id));
 }
+
 extern _Atomic uint32_t hak__heap_last;
 /* Heaps 1..this exist. acquire: pairs with the release in hak__heap_new. */
 hak_inline uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, HAK_ACQUIRE); }
