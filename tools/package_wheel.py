@@ -76,6 +76,10 @@ def check_tag(wheel, tag):
         raise Failed(f"auditwheel finds {wheel.name} not to be {tag}:\n{shown}")
 
 
+# It links the whole of its compiler's library otherwise, with debug information.
+ZIG_LINKS = "-Wl,--gc-sections,--strip-debug"
+
+
 def compilers():
     """(tag, platform, C compiler): this machine's, the cross compiler where it is installed, and zig's for musl."""
     yield "manylinux_2_28_x86_64", "linux-x86_64", "gcc"
@@ -98,7 +102,7 @@ def build(target):
         folder, built = fresh(made / tag), source / "build"
         shutil.rmtree(built, ignore_errors=True)
         run([tool("python"), "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, source],
-            env={**environment, "CC": str(compiler), "_PYTHON_HOST_PLATFORM": system})
+            env={**environment, "CC": str(compiler), "LDFLAGS": ZIG_LINKS if "musl" in tag else "", "_PYTHON_HOST_PLATFORM": system})
         run([tool("python"), "-m", "wheel", "tags", "--remove", "--platform-tag", tag, next(folder.glob("*.whl"))])
         wheel = next(folder.glob("*.whl"))
         check_tag(wheel, tag)

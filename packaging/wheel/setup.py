@@ -64,7 +64,7 @@ def build_libraries(target, scratch, version):
         return made
 
     def link(name, symbols, *rest):
-        how = [flag for flag in found["link"] if links(compiler, flag)]
+        how = [flag for flag in found["link"] if links(compiler, flag)] + shlex.split(os.environ.get("LDFLAGS", ""))
         subprocess.run([*compiler, "-shared", "-o", str(target / f"{name}.so"), f"-Wl,-soname,{name}.so.0", *how,
                         f"-Wl,--version-script,{SOURCE / 'cmake' / symbols}", *rest, "-pthread", "-ldl"], check=True)
 
