@@ -2,6 +2,7 @@
 # test: timeout=300
 """The probes of OpenTelemetry's memory profiling: their notes, and tracers by its contract, which the library follows by itself.
 Sampling begins when a tracer comes and ends when it goes; the weights sum up to the bytes; each sampled block is freed once."""
+import faulthandler
 import os
 import pathlib
 import re
@@ -214,7 +215,11 @@ class Probes(unittest.TestCase):
                 truth = self.turn(running) if done.poll() is None else 0
                 time.sleep(1.5)
                 done.terminate()
-                out, errors = done.communicate()
+                try:
+                    out, errors = done.communicate(timeout=60)
+                except subprocess.TimeoutExpired:
+                    done.kill()
+                    raise
             if "@" not in out:
                 self.skipTest(f"bpftrace does not work here: {errors.strip()[-200:]}")
             said.append((truth, out))
@@ -225,4 +230,5 @@ class Probes(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(270, exit=True)
     unittest.main()
