@@ -15,7 +15,7 @@ use crate::live::{Page, Snapshot};
 use crate::memory::{Fault, Running};
 use crate::process::{self, Cgroup, Kernel, Mapping};
 
-const PATIENCE: Duration = Duration::from_secs(8);
+pub const PATIENCE: Duration = Duration::from_secs(8);
 const MOST_WAITING: usize = 64;
 
 /// HAKMEM's part of a process.
@@ -67,6 +67,8 @@ pub struct Settings {
     pub cgroups: PathBuf,
     /// Processes with labels of their own; those with the most resident memory.
     pub most_processes: usize,
+    /// The time of a look.
+    pub patience: Duration,
 }
 
 pub struct Host {
@@ -175,7 +177,7 @@ impl Host {
         }
         drop(sender);
         let mut answered = 0;
-        while let Ok((seen, fault)) = results.recv_timeout(PATIENCE.saturating_sub(began.elapsed())) {
+        while let Ok((seen, fault)) = results.recv_timeout(self.settings.patience.saturating_sub(began.elapsed())) {
             answered += 1;
             look.seen.extend(seen);
             faults.extend(fault);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use hakmem_exporter::host::{Host, Settings};
+use hakmem_exporter::host::{Host, Settings, PATIENCE};
 use hakmem_exporter::server::{self, router, App, LIMITS};
 
 /// Serves the memory of all processes of this host to Prometheus, Pyroscope and Parca; those that HAKMEM serves in detail.
@@ -31,7 +31,7 @@ struct Arguments {
 }
 
 async fn serve(arguments: Arguments, token: Option<String>) -> std::io::Result<()> {
-    let settings = Settings { proc: arguments.proc, cgroups: arguments.cgroups, most_processes: arguments.processes };
+    let settings = Settings { proc: arguments.proc, cgroups: arguments.cgroups, most_processes: arguments.processes, patience: PATIENCE };
     let app = Arc::new(App::new(Host::new(settings), token));
     let listener = tokio::net::TcpListener::bind(arguments.listen).await?;
     println!("serving http://{}/metrics", listener.local_addr()?);

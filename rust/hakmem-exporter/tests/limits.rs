@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hakmem_exporter::host::{Host, Settings};
+use hakmem_exporter::host::{Host, Settings, PATIENCE};
 use hakmem_exporter::server::{router, serve, App, Limits};
 
 const LIMITS: Limits = Limits { head: 16 << 10, head_time: Duration::from_millis(500), shutdown: Duration::from_millis(500) };
@@ -17,7 +17,7 @@ fn served(clients: impl FnOnce(SocketAddr) + Send + 'static) -> Duration {
     let took = runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let settings = Settings { proc: PathBuf::from("/proc"), cgroups: PathBuf::from("/sys/fs/cgroup"), most_processes: 10 };
+        let settings = Settings { proc: PathBuf::from("/proc"), cgroups: PathBuf::from("/sys/fs/cgroup"), most_processes: 10, patience: PATIENCE };
         let app = router(Arc::new(App::new(Host::new(settings), None)));
         let (told, ended) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {

@@ -18,7 +18,8 @@ use hakmem_exporter::{metrics, profile};
 static GLOBAL: hakmem::Hakmem = hakmem::Hakmem;
 
 fn host(most_processes: usize) -> Arc<Host> {
-    Arc::new(Host::new(Settings { proc: PathBuf::from("/proc"), cgroups: PathBuf::from("/sys/fs/cgroup"), most_processes }))
+    let patience = Duration::from_secs(120); // the machine may be busy
+    Arc::new(Host::new(Settings { proc: PathBuf::from("/proc"), cgroups: PathBuf::from("/sys/fs/cgroup"), most_processes, patience }))
 }
 
 /// The tests share the process that they look at: one at a time.
