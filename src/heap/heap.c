@@ -76,7 +76,7 @@ _Static_assert(offsetof(struct hak_heap_class, warm_prefilled) + sizeof(hak_coun
                "a class ends with its counters");
 _Static_assert(sizeof(struct hak_heap_counts) % sizeof(hak_counter) == 0, "all of them are counters");
 
-static _Atomic(void *) bitmaps_left[HAK_BITMAP_SIZES]; /* by heaps that were given back, by size */
+static _Atomic(void *) bitmaps_left[HAK_BITMAP_SIZES]; /* by heaps that were given back or had enough, by size */
 
 /* Takes all that are left of the size and puts the unneeded ones back, unless others have come meanwhile. It never pops a single
  * one, so there is no ABA. acquire and release: the heaps that left them no longer use them. */
@@ -101,23 +101,34 @@ void *hak__bitmaps_take(struct hak_heap *heap, size_t bytes)
     return memory;
 }
 
+static void bitmaps_put(_Atomic(void *) *left, void *memory)
+{
+    void *head = hak_load(left, HAK_RELAXED);
+    do
+        *(void **)memory = head;
+    while (!hak_cas_weak(left, &head, memory, HAK_RELEASE, HAK_RELAXED));
+}
+
 static void bitmaps_leave(struct hak_heap *heap)
 {
     for (size_t size = 0; size < HAK_BITMAP_SIZES; size++)
         for (void *memory = heap->sources.bitmaps[size], *next; memory != NULL; memory = next) {
             next = *(void **)memory;
-            void *head = hak_load(&bitmaps_left[size], HAK_RELAXED);
-            do
-                *(void **)memory = head;
-            while (!hak_cas_weak(&bitmaps_left[size], &head, memory, HAK_RELEASE, HAK_RELAXED));
+            bitmaps_put(&bitmaps_left[size], memory);
         }
 }
 
+/* A heap keeps one of a size: it may end the spans of others, by adoption or a merge, and need none itself. */
 void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
 {
-    hak_assert(memory != NULL && bytes / HAK_BITMAP_UNIT - 1 < HAK_BITMAP_SIZES, "bitmaps of a span that has ended");
-    void **head = &heap->sources.bitmaps[bytes / HAK_BITMAP_UNIT - 1];
-    *(void **)memory = *head;
+    size_t size = bytes / HAK_BITMAP_UNIT - 1;
+    hak_assert(memory != NULL && size < HAK_BITMAP_SIZES, "bitmaps of a span that has ended");
+    void **head = &heap->sources.bitmaps[size];
+    if (*head != NULL) {
+        bitmaps_put(&bitmaps_left[size], memory);
+        return;
+    }
+    *(void **)memory = NULL;
     *head = memory;
 }
 

@@ -319,8 +319,7 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
     } else if (may_sleep(walk, span) && hak__heap_sleep_span(walk->entered, span)) {
         walk->bytes += (size_t)span->slabs << HAK_SLAB_SHIFT;
         walk->purges++;
-    } else if (!span->purged && hak_load(&span->closed, HAK_RELAXED) == 0 /* a closed block's pages are gone */
-               && (hak__hardened.on || !hak__heap_is_share(walk->entered))) {
+    } else if (!span->purged && hak_load(&span->closed, HAK_RELAXED) == 0) { /* a closed block's pages are gone */
         purge_span(walk, span);
     }
 }

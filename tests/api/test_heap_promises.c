@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "hakmem_region.h"
+#include "hakmem_stats.h"
 #include "harden/mode.h"
 #include "heap/heap.h"
 #include "support/check.h"
@@ -432,10 +433,70 @@ static void a_reset_heap_is_whole_in_a_child(void **state)
     hak_heap_destroy(heap);
 }
 
+/* --- spans that change hands ------------------------------------------------------------------------------------------------- */
+
+enum { HANDED_SIZES = 20, ROUNDS = 400 };
+
+static void merge_and_free(void)
+{
+    hak_heap_t *heap = new_heap(0, NULL, NULL);
+    char *block = hak_heap_malloc(heap, 100);
+    expect_eq(hak_heap_merge_into_default(heap), 0);
+    hak_free(block);
+    hak_heap_destroy(heap);
+}
+
+static void *leave_blocks(void *blocks)
+{
+    for (size_t i = 0; i < HANDED_SIZES; i++)
+        ((void **)blocks)[i] = hak_malloc(16 + i * 100);
+    return NULL;
+}
+
+/* This thread takes over the spans of the one that has ended. */
+static void adopt_and_free(void)
+{
+    static void *theirs[HANDED_SIZES], *mine[HANDED_SIZES][600];
+    pthread_t thread;
+    expect_eq(pthread_create(&thread, NULL, leave_blocks, theirs), 0);
+    pthread_join(thread, NULL);
+    for (size_t i = 0; i < HANDED_SIZES * 600; i++)
+        mine[i / 600][i % 600] = hak_malloc(16 + i / 600 * 100);
+    for (size_t i = 0; i < HANDED_SIZES * 600; i++)
+        hak_free(mine[i / 600][i % 600]);
+    for (size_t i = 0; i < HANDED_SIZES; i++)
+        hak_free(theirs[i]);
+    hak_collect();
+}
+
+static uint64_t metadata(void)
+{
+    static struct hak_stats stats;
+    expect_eq(hak_stats_snapshot(&stats, sizeof stats), 0);
+    return stats.bytes_metadata;
+}
+
+/* The heap that ends a span need not be the one that began it. */
+static void tables_do_not_grow(void **state)
+{
+    static void (*const hand_over[])(void) = { merge_and_free, adopt_and_free };
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        int rounds = i == 0 ? 20 * ROUNDS : ROUNDS;
+        for (int k = 0; k < rounds / 10; k++)
+            hand_over[i]();
+        uint64_t before = metadata();
+        for (int k = 0; k < rounds; k++)
+            hand_over[i]();
+        expect_op(metadata(), <, before + (128 << 10));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ended_heaps_leave_nothing),
+        cmocka_unit_test(tables_do_not_grow),
         cmocka_unit_test(the_walk_meets_every_heap),
         cmocka_unit_test(no_heap_has_mallocs_huge_blocks),
         cmocka_unit_test(only_starts_of_blocks_are_a_heaps),

@@ -71,6 +71,29 @@ static void burst_of_heap(size_t size, void end(hak_heap_t *))
         end(heap);
 }
 
+/* Every 300th block stays, so one in five slabs is partly used. */
+static void leave_some(hak_heap_t *heap)
+{
+    static void *blocks[BURST * MIB / SMALL];
+    size_t count = sizeof blocks / sizeof *blocks;
+    for (size_t i = 0; i < count; i++)
+        memset(blocks[i] = hak_heap_malloc(heap, SMALL), 1, SMALL);
+    for (size_t i = 0; i < count; i++)
+        if (i % 300 != 0)
+            hak_free(blocks[i]);
+}
+
+static void a_heap_keeps_some(void *unused)
+{
+    (void)unused;
+    expect_eq(hak_option_set("background", "0"), 0);
+    hak_free(hak_malloc(100));
+    size_t before = resident_bytes();
+    leave_some(hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options) }));
+    expect_back(before, true);
+    expect_eq(hak_check_heap(), 1);
+}
+
 static void a_heap_ends(void *how)
 {
     expect_eq(hak_option_set("background", "0"), 0);
@@ -121,6 +144,8 @@ static void user_heap_while_its_thread_calls(void **state)
         in_a_child(a_heap_ends, &ends[i]);
 }
 
+static void partly_used_slabs_of_a_user_heap(void **state) { (void)state, in_a_child(a_heap_keeps_some, NULL); }
+
 static void bad_shares_are_refused(void **state)
 {
     (void)state;
@@ -144,6 +169,7 @@ int main(void)
         cmocka_unit_test(small_blocks_while_all_sleep),
         cmocka_unit_test(huge_blocks_while_all_sleep),
         cmocka_unit_test(user_heap_while_its_thread_calls),
+        cmocka_unit_test(partly_used_slabs_of_a_user_heap),
         cmocka_unit_test(bad_shares_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* Blocks that a profile or the sampled guards have taken are blocks like any other. Expects: what is freed without rights is used
  * again with them, whatever call has taken them; realloc reads what the program may not; in hardened mode a block has just the bytes
- * asked for, also after realloc, and free_sized of that size is right; aligned requests, of a user heap too, are aligned. */
+ * asked for, also after realloc, and free_sized of that size is right; otherwise a sized free takes what a block was resized to in place, and
+ * any size from half of the usable one; aligned requests, of a user heap too, are aligned. */
 // test: interposed
 #include "cases.h"
 #include "hakmem.h"
@@ -167,6 +168,25 @@ static void ask_for_little(void)
     }
 }
 
+#pragma weak hak_aligned_realloc
+#pragma weak hak_free_aligned_sized
+
+/* Each block is as long as was asked for, not as its class. */
+static void halve_and_free(void)
+{
+    static void *blocks[3000];
+    expect(hak_aligned_realloc != NULL && hak_free_aligned_sized != NULL);
+    for (size_t i = 0; i < 3000; i++)
+        blocks[i] = aligned_alloc(32, 60 + i);
+    for (size_t i = 0; i < 3000; i++) {
+        size_t half = (malloc_usable_size(blocks[i]) + 1) / 2;
+        if (i % 2 == 0)
+            blocks[i] = hak_aligned_realloc(blocks[i], 32, half);
+        hak_free_aligned_sized(blocks[i], 32, half);
+    }
+}
+
+static void halved_sizes(void) { with_each("halved_sizes", NULL, halve_and_free); }
 static void alignment(void) { with_each("alignment", NULL, ask_for_alignment); }
 static void little_alignment(void) { with_each("little_alignment", NULL, ask_for_little); }
 static void hardened_alignment(void) { with_each("hardened_alignment", "HAKMEM_HARDEN=1", ask_for_alignment); }
@@ -179,7 +199,7 @@ int main(int argc, char **argv)
         CASE(rights_come_back),
         CASE(unseen_rights_come_back),
         CASE(realloc_reads),
-        CASE(hardened_sizes), CASE(alignment), CASE(hardened_alignment), CASE(little_alignment),
+        CASE(hardened_sizes), CASE(halved_sizes), CASE(alignment), CASE(hardened_alignment), CASE(little_alignment),
     };
     return RUN_CASES(cases);
 }
