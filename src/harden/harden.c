@@ -105,8 +105,7 @@ bool hak__harden_is_live(const void *p, uint32_t class)
         return false;
     const hak_key *mark = hak__hardened_mark(p, class);
     bool covered = hak__shield_covers(mark);
-    if (!covered
-        && (hak__hardened.canary ? hak__is_sealed(p, class, &n) : *mark != 0 && !hak__hardened_is_mark(*mark)))
+    if (!covered && (hak__hardened.canary ? hak__is_sealed(p, class, &n) : *mark != 0 && !hak__hardened_is_mark(*mark)))
         return true;
     const struct hak_span *span = hak__span_at(hak__slab_of(p));
     return hak__span_index(span, p, &index) == HAK_SPAN_OK && index < span->frontier && !is_free(p, class, covered ? 0 : *mark);
