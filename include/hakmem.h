@@ -174,8 +174,8 @@ const hak_labels_t *hak_label_get(void);
 typedef struct hak_uheap hak_heap_t;
 
 /* Called when a request of `wanted` bytes, to this heap or one below, would take the heap above its limit: in the requesting thread, outside
- * all locks, so it may allocate and free. Not 0: try again (it has freed memory, or raised the limit); 0: let the request fail. Callbacks do not nest:
- * requests of the callback beyond a limit fail with ENOMEM. */
+ * all locks, so it may allocate and free. Not 0: try again (it has freed memory, or raised the limit), 16 times a request at most; 0: let the
+ * request fail. Callbacks do not nest: requests of the callback beyond a limit fail with ENOMEM. */
 typedef int hak_heap_pressure(hak_heap_t *heap, size_t used, size_t limit, size_t wanted, void *argument);
 
 /* Such a callback, by which the limit holds only for blocks of more than a number of bytes, its argument (as a pointer): for smaller ones it
@@ -218,8 +218,9 @@ void hak_heap_destroy(hak_heap_t *heap);
 /* The same, but the heap itself stays, keeps its memory, and may be a thread's default. The heaps below it end. */
 void hak_heap_reset(hak_heap_t *heap);
 
-/* Hands the heap's blocks over to malloc, without those of heaps below; it is empty afterwards. 0, ENOMEM, or EBUSY: it is another thread's default. As with
- * hak_heap_destroy, no other thread may be in a call with the heap; frees of its blocks may go on. NULL: 0, nothing to do. */
+/* Hands the heap's blocks over to malloc, without those of heaps below; it is empty afterwards, and keeps its cleanups. 0, ENOMEM, or EBUSY:
+ * it is another thread's default. As with hak_heap_destroy, no other thread may be in a call with the heap; frees of its blocks may go on.
+ * NULL: 0, nothing to do. */
 int hak_heap_merge_into_default(hak_heap_t *heap);
 
 /* Like the functions of the same names without `heap`; ENOMEM also when the heap's limit, or one above, does not allow the bytes. */
