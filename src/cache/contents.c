@@ -88,7 +88,9 @@ bool hak__cache_is_valid(struct hak_heap *heap)
         if (!hak__holds(class->bottom[-1] == NULL && bin->end == class->bottom + class->capacity,
                         "a bin has its bottom and its capacity", bin)
             || !hak__holds(top >= class->bottom && top <= bin->end && class->capacity <= class->ceiling, "a bin's top is within it",
-                           bin))
+                           bin)
+            || !hak__holds((heap->mode & HAK_MODE_SHARE) == 0 || top == class->bottom || (heap->share.classes >> index & 1) != 0,
+                           "only classes of which a share has had spans have blocks in bins", bin))
             return false;
         for (void **slot = class->bottom; slot < top; slot++)
             valid &= hak__holds(slot_is_valid(heap, index, slot), "a bin has blocks of its class and heap", slot);

@@ -55,7 +55,8 @@ size_t hak__assigned_take(struct hak_heap *heap, unsigned count, bool *fresh)
     hak_assert(count != 0, "a run has slabs");
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     size_t slab = HAK_NO_RUN;
-    heap->assigned.moves++;
+    if (heap->assigned.count != 0) /* else its page stays untouched */
+        heap->assigned.moves++;
     for (unsigned place = 0; place < heap->assigned.count && slab == HAK_NO_RUN;) {
         unsigned before = heap->assigned.count;
         slab = take_at(heap, place, count, fresh);
@@ -112,6 +113,7 @@ void hak__assigned_add(struct hak_heap *heap, size_t slab)
     if (heap->assigned.count == HAK_ASSIGNED_MAX)
         let_go_of(heap, worst_place(heap));
     heap->assigned.supers[heap->assigned.count] = (uint32_t)super;
+    heap->assigned.moves++;
     set_count(heap, heap->assigned.count + 1);
 }
 

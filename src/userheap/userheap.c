@@ -231,7 +231,7 @@ void hak__cleanup_push(struct hak_uheap *own, struct hak_cleanup *cleanup)
 {
     hak__lock_acquire(&own->lock);
     cleanup->next = own->cleanups;
-    own->cleanups = cleanup;
+    hak_owner_store(&own->cleanups, cleanup);
     hak__lock_release(&own->lock);
 }
 
@@ -242,7 +242,7 @@ struct hak_cleanup *hak__cleanup_pop(struct hak_uheap *own, void (*function)(voi
     while ((found = *link) != NULL && function != NULL && (found->function != function || found->argument != argument))
         link = &found->next;
     if (found != NULL)
-        *link = found->next;
+        hak_owner_store(link, found->next);
     hak__lock_release(&own->lock);
     return found;
 }
@@ -460,7 +460,8 @@ static void share_flush_closed(struct hak_heap *share)
 {
     if (hak_unlikely(share->quarantine != NULL))
         hak__quarantine_flush(share, "free");
-    for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
+    for (uint64_t left = share->share.classes & hak_ones64(HAK_CLASS_FIRST_LARGE); left != 0; left &= left - 1) {
+        uint32_t class = hak_ctz64(left);
         if (share->closed_reasons[class] != 0)
             hak__cache_drain(share, class, UINT32_MAX, "free");
         else
@@ -477,7 +478,6 @@ static void share_move_spans(struct hak_heap *share, struct hak_heap *into)
     while (share->share.first_span != 0)
         share_move_span(share, into, &hak__spans[share->share.first_span - 1]);
     share->sources.idle_classes = 0;
-    share->sources.home = 0;
 }
 
 /* Moves the blocks of a share to `into`; the caller holds both locks. False: the share has left the heap, because another thread has it. */
