@@ -195,11 +195,12 @@ static void share_forget_bins(struct hak_heap *share)
         hak_owner_store(&bin->top, share->classes[class].bottom);
         share->foreign[class] = false;
     }
-    if (share->large_cache.bytes != 0) {
+    bool large = share->share.classes >> HAK_CLASS_FIRST_LARGE != 0; /* else the cache's page stays untouched */
+    if (large && share->large_cache.bytes != 0) {
         share->large_cache.classes = 0;
         hak_owner_store(&share->large_cache.bytes, 0);
     }
-    if (share->large_cache.charged != 0)
+    if (large && share->large_cache.charged != 0)
         hak__cache_discharge_large(share);
 }
 
@@ -482,6 +483,7 @@ static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span,
 static void share_rewind_span(struct hak_heap *share, struct hak_span *span)
 {
     size_t half = span->words * sizeof(uint64_t);
+    hak__owned_add(&share->share.first_span, hak__span_slab(span));
     hak__account_give(share->share.account, hak__span_charge(span));
     memset(span->free, 0, half);
     for (uint32_t word = 0; word < span->words; word++)
@@ -532,13 +534,10 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
         struct hak_span *span = &hak__spans[slab - 1];
         slab = span->next_owned;
         bool single = span->blocks == 1 && hak__span_start(span) != kept;
-        if (end == HAK_SHARE_DESTROYED || single || span->keys == HAK_SPAN_HARDENED
-            || hak_load(&span->shielded, HAK_RELAXED) != 0) {
+        if (end == HAK_SHARE_DESTROYED || single || span->keys == HAK_SPAN_HARDENED || hak_load(&span->shielded, HAK_RELAXED) != 0)
             share_end_with_blocks(share, span, end, purge);
-        } else {
+        else
             share_rewind_span(share, span);
-            hak__owned_add(&share->share.first_span, hak__span_slab(span));
-        }
     }
     if (end == HAK_SHARE_DESTROYED) {
         /* release: pairs with the acquire in hak__share_find. */
