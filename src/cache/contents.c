@@ -23,7 +23,9 @@ void hak__cache_leave(struct hak_heap *heap, size_t bytes)
     bool left = false;
     if (heap->quarantine != NULL)
         hak__quarantine_flush(heap, "free");
-    for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
+    uint64_t used = (heap->mode & HAK_MODE_SHARE) != 0 ? heap->share.classes : ~0ull;
+    for (used &= hak_ones64(HAK_CLASS_FIRST_LARGE); used != 0; used &= used - 1) {
+        uint32_t class = hak_ctz64(used);
         const struct hak_bin *bin = hak__heap_bin(heap, class);
         uint32_t held = (uint32_t)(bin->top - heap->classes[class].bottom);
         uint32_t keep = may_be_left(heap, class, bytes);
