@@ -223,7 +223,8 @@ void hak_heap_reset(hak_heap_t *heap);
  * NULL: 0, nothing to do. */
 int hak_heap_merge_into_default(hak_heap_t *heap);
 
-/* Like the functions of the same names without `heap`; ENOMEM also when the heap's limit, or one above, does not allow the bytes. */
+/* Like the functions of the same names without `heap`; ENOMEM also when the heap's limit, or one above, does not allow the bytes, or
+ * 131,069 heaps have blocks already (docs/heaps.md). */
 void *hak_heap_malloc(hak_heap_t *heap, size_t n) HAK_BLOCK(2);
 void *hak_heap_calloc(hak_heap_t *heap, size_t count, size_t size) HAK_BLOCK(2, 3);
 void *hak_heap_aligned_alloc(hak_heap_t *heap, size_t align, size_t n) HAK_ALIGNED_BLOCK(2, 3);

@@ -23,7 +23,9 @@ void hak__cache_leave(struct hak_heap *heap, size_t bytes)
     bool left = false;
     if (heap->quarantine != NULL)
         hak__quarantine_flush(heap, "free");
-    for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
+    uint64_t used = (heap->mode & HAK_MODE_SHARE) != 0 ? heap->share.classes : ~0ull;
+    for (used &= hak_ones64(HAK_CLASS_FIRST_LARGE); used != 0; used &= used - 1) {
+        uint32_t class = hak_ctz64(used);
         const struct hak_bin *bin = hak__heap_bin(heap, class);
         uint32_t held = (uint32_t)(bin->top - heap->classes[class].bottom);
         uint32_t keep = may_be_left(heap, class, bytes);
@@ -88,7 +90,9 @@ bool hak__cache_is_valid(struct hak_heap *heap)
         if (!hak__holds(class->bottom[-1] == NULL && bin->end == class->bottom + class->capacity,
                         "a bin has its bottom and its capacity", bin)
             || !hak__holds(top >= class->bottom && top <= bin->end && class->capacity <= class->ceiling, "a bin's top is within it",
-                           bin))
+                           bin)
+            || !hak__holds((heap->mode & HAK_MODE_SHARE) == 0 || top == class->bottom || (heap->share.classes >> index & 1) != 0,
+                           "only classes of which a share has had spans have blocks in bins", bin))
             return false;
         for (void **slot = class->bottom; slot < top; slot++)
             valid &= hak__holds(slot_is_valid(heap, index, slot), "a bin has blocks of its class and heap", slot);

@@ -122,11 +122,10 @@ static uint32_t first_capacity(uint32_t class, uint32_t ceiling)
     return (uint32_t)hak_min(hak_min(by_bytes, HAK_SLOTS_LEAST), ceiling);
 }
 
-static uint32_t reasons_to_close(const struct hak_heap *heap, uint32_t index)
+static uint32_t reasons_to_close(const struct hak_heap *heap, uint32_t index, bool cached)
 {
-    uint32_t reasons = heap->mode & HAK_CLOSED_BY_MODE;
-    reasons |= hak__is_large(index) ? HAK_CLOSED_LARGE | (heap->mode & HAK_MODE_PROFILED) : 0;
-    return reasons | (heap->classes[index].capacity == 0 ? HAK_CLOSED_UNCACHED : 0);
+    uint32_t large = hak__is_large(index) ? HAK_CLOSED_LARGE | (heap->mode & HAK_MODE_PROFILED) : 0;
+    return (heap->mode & HAK_CLOSED_BY_MODE) | large | (cached ? 0 : HAK_CLOSED_UNCACHED);
 }
 
 /* Others look at bins meanwhile, for figures alone (hak__cache_count). */
@@ -140,7 +139,7 @@ static void bin_set(struct hak_bin *bin, void **top, void **end)
 static void open_or_close(struct hak_heap *heap, uint32_t index)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    uint32_t reasons = reasons_to_close(heap, index), before = heap->closed_reasons[index];
+    uint32_t reasons = reasons_to_close(heap, index, class->capacity != 0), before = heap->closed_reasons[index];
     hak_slot_store(&heap->closed_reasons[index], (uint8_t)reasons);
     if ((reasons != 0) == (before != 0))
         return;
@@ -247,18 +246,18 @@ void hak__cache_open_class(struct hak_heap *heap, uint32_t index)
     count_first_capacity(heap, index);
 }
 
-/* All classes are closed until they are first used. A heap that is opened again has its bins empty. */
-static void close_class(struct hak_heap *heap, uint32_t index)
+/* All classes are closed until they are first used. A heap that is opened again has its bins empty; those of a new one stay untouched. */
+static void close_class(struct hak_heap *heap, uint32_t index, bool again)
 {
     struct hak_heap_class *class = &heap->classes[index];
-    if (class->bottom != NULL) {
+    if (again && class->bottom != NULL) {
         hak_slot_store(&class->bottom, NULL);
         bin_set(&class->hidden, NULL, NULL);
         class->capacity = 0;
     }
     bin_set(&heap->bins[index], HAK_CLOSED_TOP, HAK_CLOSED_TOP);
     heap->absorb[index] = NULL;
-    hak_slot_store(&heap->closed_reasons[index], (uint8_t)reasons_to_close(heap, index));
+    hak_slot_store(&heap->closed_reasons[index], (uint8_t)reasons_to_close(heap, index, false));
 }
 
 /* The budget of a heap without an open class. */
@@ -497,7 +496,7 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
     budget_open(heap);
     heap->takes_common = hak__common_exist() && (heap->tag & HAK_CLASS_OFFSET_OWN) == 0; /* not a share */
     for (uint32_t class = 0; class < HAK_CLASSES; class++)
-        close_class(heap, class);
+        close_class(heap, class, hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_NEW);
     for (uint32_t class = HAK_CLASSES; class < HAK_CLASS_LIMIT; class++)
         heap->bins[class] = (struct hak_bin){ HAK_CLOSED_TOP, HAK_CLOSED_TOP };
     if (heap->budget.fixed || mode != 0)

@@ -51,7 +51,7 @@ hak_export hak_heap_t *hak_heap_new(const struct hak_heap_options *given)
 static void clean_up(hak_heap_t *own)
 {
     struct hak_cleanup *next;
-    while ((next = hak__cleanup_pop(own, NULL, NULL)) != NULL) {
+    while (hak_peek(&own->cleanups) != NULL && (next = hak__cleanup_pop(own, NULL, NULL)) != NULL) {
         struct hak_cleanup cleanup = *next;
         hak_free(next); /* malloc has it if the heap has been merged */
         cleanup.function(cleanup.argument);

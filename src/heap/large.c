@@ -37,6 +37,7 @@ static void let_go_of(struct hak_heap *heap, unsigned place)
 static size_t take_at(struct hak_heap *heap, unsigned place, unsigned count, bool *fresh)
 {
     size_t super = heap->assigned.supers[place];
+    heap->assigned.moves++; /* only here: the page of a heap without any stays untouched */
     if (hak_unlikely(hak_load(&hak__supers[super].assigned_to, HAK_RELAXED) != heap->id)) {
         large_forget(heap, place);
         return HAK_NO_RUN;
@@ -55,7 +56,6 @@ size_t hak__assigned_take(struct hak_heap *heap, unsigned count, bool *fresh)
     hak_assert(count != 0, "a run has slabs");
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     size_t slab = HAK_NO_RUN;
-    heap->assigned.moves++;
     for (unsigned place = 0; place < heap->assigned.count && slab == HAK_NO_RUN;) {
         unsigned before = heap->assigned.count;
         slab = take_at(heap, place, count, fresh);
@@ -112,6 +112,7 @@ void hak__assigned_add(struct hak_heap *heap, size_t slab)
     if (heap->assigned.count == HAK_ASSIGNED_MAX)
         let_go_of(heap, worst_place(heap));
     heap->assigned.supers[heap->assigned.count] = (uint32_t)super;
+    heap->assigned.moves++;
     set_count(heap, heap->assigned.count + 1);
 }
 

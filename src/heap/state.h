@@ -180,7 +180,7 @@ struct hak_share {
     struct hak_heap *chained; /* of a share: the next one in its bucket; of an idle one: the heap of the thread that has left it */
     struct hak_uheap *standard; /* of a thread's heap: the thread's default heap, or NULL */
     uint32_t first_span; /* of a share: the list of all its spans, as the first one's slab plus one */
-    uint64_t classes; /* of a share: a bit for each class that has had a span since the share joined its heap, at least */
+    uint64_t classes; /* of a share: a bit for each class that has had a span since its bins were last cleared, at least */
     char *bump, *bump_end; /* of a share of a bump heap: where its next block begins, and the last must end (userheap/bump.h) */
     bool merged; /* of a share without a user heap: its bins may hold blocks that are the process's now */
 };

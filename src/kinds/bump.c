@@ -38,6 +38,7 @@ static bool chunk_take(struct hak_heap *share, const struct hak_uheap *own)
     share->share.bump = chunk + HAK_BUMP_BITS / 8;
     share->share.bump_end = chunk + HAK_SLAB_SIZE - HAK_ALIGN; /* behind it is the place for the last bit */
     hak__bump_flip(share->share.bump);
+    share->sources.home = hak__slab_of(chunk) + 1; /* the next one is taken near it, without a search */
     return true;
 }
 

@@ -186,21 +186,21 @@ static void table_add(struct hak_heap *mine, struct hak_heap *share, const struc
 
 /* --- bins -------------------------------------------------------------------------------------------------------------- */
 
-/* Empties a share's bins of these classes: their entries are no blocks any more. */
-static void share_forget_bins(struct hak_heap *share, uint64_t classes)
+/* Empties a share's bins: their entries are no blocks any more. */
+static void share_forget_bins(struct hak_heap *share)
 {
-    for (uint64_t left = classes; left != 0; left &= left - 1) {
+    for (uint64_t left = share->share.classes; left != 0; left &= left - 1) {
         unsigned class = hak_ctz64(left);
         struct hak_bin *bin = hak__heap_bin(share, class);
-        if (bin->top != share->classes[class].bottom) /* the pages of what was never used stay untouched */
-            hak_owner_store(&bin->top, share->classes[class].bottom);
+        hak_owner_store(&bin->top, share->classes[class].bottom);
         share->foreign[class] = false;
     }
-    if (share->large_cache.bytes != 0) {
+    bool large = share->share.classes >> HAK_CLASS_FIRST_LARGE != 0; /* else the cache's page stays untouched */
+    if (large && share->large_cache.bytes != 0) {
         share->large_cache.classes = 0;
         hak_owner_store(&share->large_cache.bytes, 0);
     }
-    if (share->large_cache.charged != 0)
+    if (large && share->large_cache.charged != 0)
         hak__cache_discharge_large(share);
 }
 
@@ -224,7 +224,8 @@ static void share_clear_bins(struct hak_heap *share)
     if (share->share.merged)
         hak__cache_flush(share);
     share->share.merged = false;
-    share_forget_bins(share, hak_ones64(HAK_CLASSES));
+    share_forget_bins(share);
+    share->share.classes = 0;
 }
 
 /* Adds the share to the heap, whose lock the caller holds. False: a forked child had to abandon the share. */
@@ -235,6 +236,7 @@ static bool share_join(struct hak_uheap *own, struct hak_heap *share)
     hak_assert(hak_peek(&share->own) == NULL && share->share.first_span == 0,
                "a share that joins a heap is of none, and has no spans");
     share_clear_bins(share);
+    hak_assert(hak__cache_bytes(share) == 0, "only classes that have had spans have blocks in bins");
     share->share.account = &own->account;
     share->share.next = own->shares;
     own->shares = share;
@@ -374,8 +376,6 @@ static struct hak_heap *share_attach(struct hak_heap *mine, struct hak_uheap *ow
 
 struct hak_heap *hak__uheap_attach(struct hak_heap *mine, struct hak_uheap *own, const char *function)
 {
-    if (!hak__uheap_expect(own, function))
-        return NULL;
     struct hak_heap *share = hak__share_find(mine, own);
     if (hak_unlikely(share != NULL && hak__heap_is_unusable(share))) {
         table_remove(mine, share, own);
@@ -483,6 +483,7 @@ static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span,
 static void share_rewind_span(struct hak_heap *share, struct hak_span *span)
 {
     size_t half = span->words * sizeof(uint64_t);
+    hak__owned_add(&share->share.first_span, hak__span_slab(span));
     hak__account_give(share->share.account, hak__span_charge(span));
     memset(span->free, 0, half);
     for (uint32_t word = 0; word < span->words; word++)
@@ -504,7 +505,7 @@ static void share_rewind_span(struct hak_heap *share, struct hak_span *span)
 /* Forgets all blocks, in bins, in quarantine and in the program's hands. */
 static void share_forget_blocks(struct hak_heap *share)
 {
-    share_forget_bins(share, share->share.classes);
+    share_forget_bins(share);
     for (uint64_t left = share->share.classes; left != 0; left &= left - 1) {
         unsigned class = hak_ctz64(left);
         struct hak_heap_class *of = &share->classes[class];
@@ -516,7 +517,6 @@ static void share_forget_blocks(struct hak_heap *share)
     }
     share->share.bump = share->share.bump_end = NULL;
     share->sources.idle_classes = 0;
-    share->sources.home = 0;
     share->large_out = 0;
     hak_store(&share->large_remote_freed, 0, HAK_RELAXED);
 }
@@ -534,19 +534,15 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
         struct hak_span *span = &hak__spans[slab - 1];
         slab = span->next_owned;
         bool single = span->blocks == 1 && hak__span_start(span) != kept;
-        if (end == HAK_SHARE_DESTROYED || single || span->keys == HAK_SPAN_HARDENED
-            || hak_load(&span->shielded, HAK_RELAXED) != 0) {
+        if (end == HAK_SHARE_DESTROYED || single || span->keys == HAK_SPAN_HARDENED || hak_load(&span->shielded, HAK_RELAXED) != 0)
             share_end_with_blocks(share, span, end, purge);
-        } else {
+        else
             share_rewind_span(share, span);
-            hak__owned_add(&share->share.first_span, hak__span_slab(span));
-        }
     }
     if (end == HAK_SHARE_DESTROYED) {
         /* release: pairs with the acquire in hak__share_find. */
         hak_owner_store(&share->own, NULL);
         share->share.account = NULL;
-        share->share.classes = 0;
     }
 }
 

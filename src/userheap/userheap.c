@@ -231,7 +231,7 @@ void hak__cleanup_push(struct hak_uheap *own, struct hak_cleanup *cleanup)
 {
     hak__lock_acquire(&own->lock);
     cleanup->next = own->cleanups;
-    own->cleanups = cleanup;
+    hak_owner_store(&own->cleanups, cleanup);
     hak__lock_release(&own->lock);
 }
 
@@ -242,7 +242,7 @@ struct hak_cleanup *hak__cleanup_pop(struct hak_uheap *own, void (*function)(voi
     while ((found = *link) != NULL && function != NULL && (found->function != function || found->argument != argument))
         link = &found->next;
     if (found != NULL)
-        *link = found->next;
+        hak_owner_store(link, found->next);
     hak__lock_release(&own->lock);
     return found;
 }
@@ -251,7 +251,6 @@ struct hak_cleanup *hak__cleanup_pop(struct hak_uheap *own, void (*function)(voi
 
 /* Ordinary huge blocks (huge/huge.h), whose first slab's descriptor names the heap and links its list. The heap's lock covers the
  * list; a block is in it exactly while it is in use. */
-static size_t huge_bytes(const void *p) { return hak__huge_usable(p); }
 
 /* The run's pages mapped for n bytes, as far as known beforehand. */
 static size_t huge_wanted(size_t n) { return n > PTRDIFF_MAX ? n : hak_align_up(hak_max(n, 1), hak__page_size()); }
@@ -270,12 +269,12 @@ static void huge_link(struct hak_uheap *own, const void *p)
                "a new huge block is no heap's yet");
     hak_owner_store(&hak__spans[slab].account, own);
     hak__owned_add(&own->first_huge, slab);
-    own_huge_count(own, huge_bytes(p), true);
+    own_huge_count(own, hak__huge_usable(p), true);
 }
 
 static void huge_unlink(struct hak_uheap *own, size_t slab)
 {
-    own_huge_count(own, huge_bytes(hak__slab_start(slab)), false);
+    own_huge_count(own, hak__huge_usable(hak__slab_start(slab)), false);
     hak__owned_remove(&own->first_huge, slab);
     hak_owner_store(&hak__spans[slab].account, NULL); /* a free that races with a merge may read it */
 }
@@ -304,7 +303,7 @@ static void huge_claim(struct hak_uheap *own, void *p, bool give)
     hak__lock_acquire(&own->lock);
     if (hak__spans[slab].account == own && p == hak__slab_start(slab)) {
         huge_unlink(own, slab); /* first: a child forked in between must not give the bytes again */
-        hak__account_give(&own->account, give ? huge_bytes(p) : 0);
+        hak__account_give(&own->account, give ? hak__huge_usable(p) : 0);
     }
     hak__lock_release(&own->lock);
 }
@@ -319,14 +318,14 @@ void hak__uheap_huge_free(struct hak_uheap *own, void *p, const char *function)
 void *hak__uheap_huge_resize(struct hak_uheap *own, void *p, size_t n)
 {
     size_t want = huge_wanted(n);
-    if (want > huge_bytes(p) && !hak__account_take(&own->account, want - huge_bytes(p)))
+    if (want > hak__huge_usable(p) && !hak__account_take(&own->account, want - hak__huge_usable(p)))
         return NULL;
-    size_t taken = hak_max(want, huge_bytes(p)), after;
+    size_t taken = hak_max(want, hak__huge_usable(p)), after;
     huge_claim(own, p, false);
     void *q = hak__huge_resize(p, n), *block = q != NULL ? q : p;
-    if ((after = huge_bytes(block)) > taken && hak__account_try(&own->account, after - taken, true) != NULL) {
+    if ((after = hak__huge_usable(block)) > taken && hak__account_try(&own->account, after - taken, true) != NULL) {
         hak__huge_resize(block, n); /* the limit leaves no room to grow ahead */
-        after = huge_bytes(block);
+        after = hak__huge_usable(block);
         hak__account_try(&own->account, after - hak_min(after, taken), false);
     }
     if (after < taken)
@@ -343,7 +342,7 @@ void hak__uheap_huge_end_all(struct hak_uheap *own, bool keep)
         size_t slab = own->first_huge - 1;
         void *block = hak__slab_start(slab);
         huge_unlink(own, slab);
-        hak__account_give(&own->account, huge_bytes(block));
+        hak__account_give(&own->account, hak__huge_usable(block));
         if (!keep)
             hak__huge_free(block, "hak_heap_destroy");
     }
@@ -460,7 +459,8 @@ static void share_flush_closed(struct hak_heap *share)
 {
     if (hak_unlikely(share->quarantine != NULL))
         hak__quarantine_flush(share, "free");
-    for (uint32_t class = 0; class < HAK_CLASS_FIRST_LARGE; class++) {
+    for (uint64_t left = share->share.classes & hak_ones64(HAK_CLASS_FIRST_LARGE); left != 0; left &= left - 1) {
+        uint32_t class = hak_ctz64(left);
         if (share->closed_reasons[class] != 0)
             hak__cache_drain(share, class, UINT32_MAX, "free");
         else
@@ -477,7 +477,6 @@ static void share_move_spans(struct hak_heap *share, struct hak_heap *into)
     while (share->share.first_span != 0)
         share_move_span(share, into, &hak__spans[share->share.first_span - 1]);
     share->sources.idle_classes = 0;
-    share->sources.home = 0;
 }
 
 /* Moves the blocks of a share to `into`; the caller holds both locks. False: the share has left the heap, because another thread has it. */

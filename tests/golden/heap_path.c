@@ -1,11 +1,13 @@
 /* Warm calls of a heap of one's own, for valgrind to count: `heap_path KIND THREADS COUNT SIZE`, KIND is "malloc" (malloc and
  * free), "heap" (hak_heap_malloc and free), "turnsN" (the same with N heaps by turns), "default" (malloc and free with a default
- * heap), "requests" (a heap that is made, gets 1,000 blocks of 16 to 1040 bytes, and ends; COUNT times) or "blocks" (the same blocks
- * by malloc, freed one by one). */
+ * heap), "requests" (a heap that is made, gets 1,000 blocks of 16 to 1040 bytes, and ends; COUNT times), "blocks" (the same blocks
+ * by malloc, freed one by one), "life" (a heap that is made, gets one block, and ends; COUNT times) or "held" (COUNT such heaps at once;
+ * prints the resident bytes of each). With HEAP_PATH_FLAGS in the environment the heaps of the last two have these flags. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "hakmem.h"
 
@@ -47,10 +49,45 @@ static void requests(unsigned long rounds)
     }
 }
 
+static size_t resident(void)
+{
+    size_t pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file == NULL || fscanf(file, "%*u %zu", &pages) != 1)
+        exit(2);
+    fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The first ones are warm-up. The block of malloc's keeps the memory that heaps leave from going back. */
+static void lives(unsigned long rounds, int held)
+{
+    struct hak_heap_options options = { .size = sizeof options };
+    const char *flags = getenv("HEAP_PATH_FLAGS");
+    void *volatile kept = malloc(size);
+    size_t before = 0;
+    options.flags = flags == NULL ? 0 : (uint32_t)strtoul(flags, NULL, 0);
+    for (unsigned long i = 0; i < WARM + rounds; i++) {
+        before = i == WARM ? resident() : before;
+        hak_heap_t *one = hak_heap_new(&options);
+        char *block = hak_heap_malloc(one, size);
+        if (block == NULL)
+            exit(2);
+        *block = 1;
+        if (!held)
+            hak_heap_destroy(one);
+    }
+    if (held)
+        printf("bytes=%zu\n", (resident() - before) / rounds);
+    free(kept);
+}
+
 static void *run(void *argument)
 {
     if (strcmp(kind, "requests") == 0 || strcmp(kind, "blocks") == 0)
         requests(count);
+    else if (strcmp(kind, "life") == 0 || strcmp(kind, "held") == 0)
+        lives(count, kind[0] == 'h');
     else if (strncmp(kind, "turns", 5) == 0)
         turns(count, strtoul(kind + 5, NULL, 10) % HEAPS_MAX);
     else

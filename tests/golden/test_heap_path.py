@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a heap of one's own costs, in instructions by valgrind: a warm hak_heap_malloc and free beside malloc and free, for one
-thread and for several on one heap; and that it is the same however many blocks went before.
+thread and for several on one heap; and that it is the same however many blocks went before. And what a heap with one block costs: its
+whole life in instructions, and the resident bytes of one.
 
 The program is heap_path.c. Its loop is counted too, for both alike; the limits are those of the two calls alone, so what the loop
 costs is measured by itself and taken off.
@@ -20,6 +21,9 @@ ALONE = 1.3        # hak_heap_malloc and free, in terms of malloc and free
 TOGETHER = 1.5     # the same on four threads
 DEFAULT = 1.01     # malloc and free with a default heap
 TURNS = 2.5        # the same with a thousand heaps by turns
+BUMP = 4           # HAK_HEAP_BUMP
+LIFE = {0: 4300, BUMP: 3400}     # instructions of a heap's life with one block, by its flags
+HELD = 13.5 * 1024               # bytes of such a heap
 
 
 class HeapPath(unittest.TestCase):
@@ -38,11 +42,14 @@ class HeapPath(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def counted(self, kind, threads, count):
-        env = {name: value for name, value in os.environ.items() if not name.startswith("HAKMEM_")}
+    def environment(self, flags=0):
+        mine = {name: value for name, value in os.environ.items() if not name.startswith("HAKMEM_")}
+        return {**mine, "HEAP_PATH_FLAGS": str(flags)}
+
+    def counted(self, kind, threads, count, flags=0):
         done = subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
                                "--soname-synonyms=somalloc=nouserintercepts", self.program, kind, str(threads), str(count), "100"],
-                              check=True, stderr=subprocess.PIPE, text=True, env=env)
+                              check=True, stderr=subprocess.PIPE, text=True, env=self.environment(flags))
         return int(re.search(r"refs:\s+([\d,]+)", done.stderr)[1].replace(",", ""))
 
     def pair(self, kind, threads=1):
@@ -70,6 +77,16 @@ class HeapPath(unittest.TestCase):
         plain, heap = self.pair("malloc", 4), self.pair("heap", 4)
         print(f"4 threads: {plain:.1f} and {heap:.1f} instructions = {heap / plain:.3f} x")
         self.assertLessEqual(heap, TOGETHER * plain)
+
+    def test_a_heap_with_one_block(self):
+        for flags, most in LIFE.items():
+            life = (self.counted("life", 1, 1200, flags) - self.counted("life", 1, 200, flags)) / 1000
+            done = subprocess.run([self.program, "held", "1", "2000", "100"], check=True, stdout=subprocess.PIPE, text=True,
+                                  env=self.environment(flags))
+            held = int(re.search(r"bytes=(\d+)", done.stdout)[1])
+            print(f"a heap with one block, flags {flags}: {life:.0f} instructions, {held} bytes")
+            self.assertLessEqual(life, most)
+            self.assertLessEqual(held, HELD)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ void world_reset(void)
     memset(spans, 0, sizeof spans);
     for (uint32_t i = 0; i <= WORLD_HEAPS; i++) {
         memset(heaps[i].classes, 0, sizeof heaps[i].classes);
+        memset(heaps[i].bins, 0, sizeof heaps[i].bins);
         heaps[i].sources.home = 0;
         memset(&heaps[i].assigned, 0, sizeof heaps[i].assigned);
         atomic_store(&heaps[i].lock, HAK_LOCK_FREE);
