@@ -205,6 +205,8 @@ hak_inline void *alloc_class(uint32_t class, size_t n)
     }
     if (hak_likely(heap != NULL)) {
         block = hak__heap_malloc(heap, class, n);
+        if (hak_unlikely(block == NULL) && !hak__hardened.on)
+            block = hak__heap_take_last(heap, class);
         hak__heap_unlock(heap);
     } else if (hak__has_started()) {
         block = alloc_late(class, n);
