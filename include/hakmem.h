@@ -342,7 +342,7 @@ hak_heap_t *hak_heap_next(hak_heap_t *heap);
 hak_heap_t *hak_heap_set_default(hak_heap_t *heap);
 hak_heap_t *hak_heap_get_default(void);
 
-/* The same for threads that make their first request from now on. */
+/* The same for threads that make their first request from now on; malloc serves those for which there is no memory for that. */
 hak_heap_t *hak_heap_set_default_of_new_threads(hak_heap_t *heap);
 
 /* --- options ----------------------------------------------------------------------------------------------------- */

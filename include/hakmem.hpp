@@ -366,17 +366,27 @@ std::enable_if_t<std::is_array_v<T> && std::extent_v<T> == 0, unique_ptr<T>> mak
     return unique_ptr<T>(first);
 }
 
-// Sets the calling thread's default heap until the end of the scope, which the same thread must leave.
+// Sets the calling thread's default heap until the end of the scope, which the same thread must leave. False: it could not be set, for the
+// reasons given at hak_heap_set_default, and the scope changes nothing; it does not throw, since malloc goes on serving the thread.
 class default_scope {
 public:
-    explicit default_scope(hak_heap_t *handle) noexcept : former_(hak_heap_set_default(handle)) {}
+    explicit default_scope(hak_heap_t *handle) noexcept
+        : former_(hak_heap_set_default(handle)), is_set_(hak_heap_get_default() == handle)
+    {
+    }
     explicit default_scope(const heap &to) noexcept : default_scope(to.get()) {}
     default_scope(const default_scope &) = delete;
     default_scope &operator=(const default_scope &) = delete;
-    ~default_scope() { hak_heap_set_default(former_); }
+    ~default_scope()
+    {
+        if (is_set_)
+            hak_heap_set_default(former_);
+    }
+    explicit operator bool() const noexcept { return is_set_; }
 
 private:
     hak_heap_t *former_;
+    bool is_set_;
 };
 
 // Labels the calling thread's samples until the end of the scope, which the same thread must leave; scopes end in reverse order. Without

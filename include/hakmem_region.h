@@ -13,7 +13,9 @@ extern "C" {
  * no callback, and no blocks aligned to more than 4 KiB.
  *
  * hak_heap_attach gives the heap that another process made in a shared region. NULL with errno EINVAL: there is none. A process that
- * attached or made a heap detaches it before it unmaps the region; other processes and the blocks are not affected. */
+ * attached or made a heap detaches it before it unmaps the region or truncates its file; other processes and the blocks are not affected.
+ * Afterwards the handle lies in memory that is gone: every use of it faults, hak_heap_detach too, and what is mapped there next is still
+ * taken for the region. */
 hak_heap_t *hak_heap_attach(void *region, size_t size);
 void hak_heap_detach(hak_heap_t *heap);
 

@@ -203,6 +203,10 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class, void **out, uint3
  * is. NULL: there is none. */
 void *hak__heap_take_at_hand(struct hak_heap *heap, uint32_t class);
 
+/* The last resort of a thread's heap for n bytes: a block of the class, or of one as aligned that a sized free may find, out of any
+ * thread's spans. */
+hak_cold void *hak__heap_take_last(struct hak_heap *heap, uint32_t class, size_t n);
+
 /* Counts blocks of the large pool that have left their spans, or, with a negative `count`, come back. */
 hak_inline void hak__heap_large_moved(struct hak_heap *heap, uint32_t class, size_t count)
 {

@@ -106,6 +106,7 @@ struct hak_budget {
 struct hak_polling {
     uint32_t calls; /* slow paths since the clock was last read */
     uint32_t left; /* calls until a polling heap is checked again */
+    uint32_t wanted_seen; /* what hak__bins_want had counted when the bins were last emptied for it */
     uint32_t refills, overflows; /* modulo 2^32 */
     uint32_t refills_seen, overflows_seen; /* when the heap began to poll */
     uint64_t begun_ms, count_ms; /* the time of that, and of the last new count of its calls */
@@ -234,27 +235,28 @@ hak_inline bool hak__account_take(struct hak_account *account, size_t bytes)
     return false;
 }
 
-/* Adds a span or huge block, by its slab, to a list that begins at *first, or removes it. The caller holds the list's lock. */
+/* Adds a span or huge block, by its slab, to a list that begins at *first, or removes it. The caller holds the list's lock. A child forked
+ * in the middle finds each that is in the list once; the added or removed one, of a thread that it lacks, may be gone too soon. */
 hak_inline void hak__owned_add(uint32_t *first, size_t slab)
 {
     struct hak_span *span = &hak__spans[slab];
+    uint32_t next = *first;
     span->prev_owned = 0;
-    span->next_owned = *first;
-    if (*first != 0)
-        hak__spans[*first - 1].prev_owned = (uint32_t)slab + 1;
-    *first = (uint32_t)slab + 1;
+    span->next_owned = next;
+    hak_owner_store(first, (uint32_t)slab + 1);
+    if (next != 0)
+        hak_owner_store(&hak__spans[next - 1].prev_owned, (uint32_t)slab + 1);
 }
 
 hak_inline void hak__owned_remove(uint32_t *first, size_t slab)
 {
     const struct hak_span *span = &hak__spans[slab];
-    hak_assert(span->prev_owned != 0 || *first == slab + 1, "the slab is in this list");
-    if (span->prev_owned != 0)
-        hak__spans[span->prev_owned - 1].next_owned = span->next_owned;
-    else
-        *first = span->next_owned;
     if (span->next_owned != 0)
-        hak__spans[span->next_owned - 1].prev_owned = span->prev_owned;
+        hak_owner_store(&hak__spans[span->next_owned - 1].prev_owned, span->prev_owned);
+    if (span->prev_owned != 0)
+        hak_owner_store(&hak__spans[span->prev_owned - 1].next_owned, span->next_owned);
+    else
+        hak_owner_store(first, span->next_owned);
 }
 
 /* --- where spans come from ---------------------------------------------------------------------------------------------- */

@@ -492,6 +492,45 @@ uint32_t hak__heap_take(struct hak_heap *heap, uint32_t class_index, void **out,
     return got;
 }
 
+/* Out of listed spans alone, and not out of a share's: its blocks end with its user heap. The caller holds the lock. */
+static hak_cold void *take_from_listed(struct hak_heap *source, uint32_t class_index)
+{
+    void *block = NULL;
+    if ((source->mode & HAK_MODE_SHARE) != 0)
+        return NULL;
+    source->sources.no_new_span = true;
+    hak__heap_collect(source);
+    if (source->classes[class_index].spans != NULL)
+        hak__heap_take(source, class_index, &block, 1);
+    source->sources.no_new_span = false;
+    return block;
+}
+
+static hak_cold void *take_from_any(struct hak_heap *mine, uint32_t class_index)
+{
+    void *block = take_from_listed(mine, class_index);
+    for (uint32_t id = 1; id <= hak__heap_last_id() && block == NULL; id++) {
+        struct hak_heap *source = hak__heap_by_id(id);
+        if (source == mine || !sources_promising(source, class_index) || !hak__enter_foreign(source, 1))
+            continue;
+        block = take_from_listed(source, class_index);
+        hak__heap_unlock(source);
+    }
+    return block;
+}
+
+void *hak__heap_take_last(struct hak_heap *heap, uint32_t class_index, size_t n)
+{
+    size_t size = hak__classes[class_index].size, align = size & -size;
+    void *block = take_from_any(heap, class_index);
+    for (uint32_t c = class_index + 1; block == NULL && c < HAK_CLASSES && hak__classes[c].size / 2 <= n; c++)
+        if (hak__classes[c].size % align == 0)
+            block = take_from_any(heap, c);
+    if (block != NULL)
+        hak__mark_live(block);
+    return block;
+}
+
 void *hak__heap_take_zeroed(struct hak_heap *heap, uint32_t class_index)
 {
     hak_assert(class_index < HAK_CLASSES, "a class");

@@ -143,7 +143,7 @@ _Static_assert(HAK_WINDOW_SUPERS < 1ull << RUN_BITS, "a number of SuperSlabs fit
 static void huge_retire(size_t *first, size_t *run)
 {
     static hak_rare_data _Atomic uint64_t waiting[WAITING_RUNS], turn;
-    if (hak__hardened.zero)
+    if (hak__hardened.zero || hak__hardened.quarantine != 0) /* only addresses wait */
         hak__supers_trim(*first, *run, 0);
     if (hak__hardened.quarantine == 0)
         return;

@@ -8,8 +8,8 @@
  *   an overflow               the block is sealed anew; at its free it is left for ever
  *   a write after free        the block is left for ever, and another is taken
  *
- * A report is made once per site: a hash of the stack of calls and of the message without its numbers. A site that the limits of
- * this file keep from being reported may be reported later. */
+ * A report is made once per site: a hash of the kind and the stack of calls, or if there is none of the message without its numbers. A
+ * site that the limits of this file keep from being reported may be reported later. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -52,17 +52,39 @@ hak_export void hak_set_misuse_callback(hak_misuse_function *callback, void *arg
 
 /* --- once per site, and not too often --------------------------------------------------------------------------------------- */
 
-static uint64_t site_of(const char *line)
+static uint64_t hash_on(uint64_t hash, uint64_t value) { return (hash ^ value) * 1099511628211ull; } /* FNV-1a */
+
+static uint64_t hash_message(uint64_t hash, const char *line)
+{
+    for (bool number = false; *line != 0; line++) {
+        number = (*line >= '0' && *line <= '9') || (number && *line >= 'a' && *line <= 'x'); /* hexadecimal ones too */
+        hash = number ? hash : hash_on(hash, (unsigned char)*line);
+    }
+    return hash;
+}
+
+static bool is_repeated(const uintptr_t *frames, uint32_t place)
+{
+    for (uint32_t i = 0; i < place; i++)
+        if (frames[i] == frames[place])
+            return true;
+    return false;
+}
+
+/* However deep a recursion is: its frames count once, and what is outside of it if all of that was found. */
+static uint64_t site_of(const struct hak_mistake *mistake, const char *line)
 {
     uintptr_t frames[SITE_FRAMES + HAK_FRAMES_OWN];
     uint32_t count = hak__frames_here(frames, SITE_FRAMES);
-    uint64_t hash = 14695981039346656037ull; /* FNV-1a */
-    for (uint32_t i = 0; i < count; i++)
-        hash = (hash ^ frames[i]) * 1099511628211ull;
-    for (bool number = false; *line != 0; line++) {
-        number = (*line >= '0' && *line <= '9') || (number && *line >= 'a' && *line <= 'x'); /* hexadecimal ones too */
-        hash = (hash ^ (number ? 0 : (unsigned char)*line)) * (number ? 1 : 1099511628211ull);
+    bool freed_twice = mistake->kind == HAK_MISUSE_DOUBLE_FREE; /* the moment decides whether a block is still there */
+    uint64_t hash = hash_on(14695981039346656037ull, freed_twice ? HAK_MISUSE_INVALID : mistake->kind);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_repeated(frames, i))
+            hash = hash_on(hash, frames[i]);
+        else if (count == SITE_FRAMES)
+            break;
     }
+    hash = count == 0 ? hash_message(hash, line) : hash;
     return hash != 0 ? hash : 1;
 }
 
@@ -149,7 +171,7 @@ static void canary_report(const struct hak_mistake *mistake, const char *line)
 /* A mistake in the middle of a report, by a signal handler or the callback, waits for its next occurrence. */
 static void canary_survive(const struct hak_mistake *mistake, const char *line)
 {
-    uint64_t site = site_of(line);
+    uint64_t site = site_of(mistake, line);
     if (site_room(site) == NULL || !hak__report_collect())
         return;
     _Atomic uint64_t *room = site_room(site); /* of threads that come at once, one reports */

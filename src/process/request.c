@@ -2,6 +2,7 @@
 #include "process/request.h"
 
 #include <errno.h>
+#include <limits.h>
 
 #include "arena/arena.h"
 #include "arena/limit.h"
@@ -95,7 +96,7 @@ static void flush_most(struct hak_heap *heap)
 }
 
 /* Only a part of what is mapped can be released: too little for a request RELIEF_SHARE times as long. */
-enum { RELIEF_SHARE = 16, RELIEF_TURNS = 32, RELIEF_MS = 100 };
+enum { RELIEF_SHARE = 16, RELIEF_TURNS = 32, RELIEF_MS = 100, ANSWER_NAPS = 4 };
 
 /* Changes when this thread has freed memory, or any other has in larger steps. */
 static uint64_t relief_state(void)
@@ -106,21 +107,22 @@ static uint64_t relief_state(void)
 }
 
 /* A program that keeps asking in vain is mostly spared the walk, and of threads that ask at once one walks. */
-void hak__request_relieve(size_t n)
+bool hak__request_relieve(size_t n)
 {
     static hak_rare_data _Atomic uint64_t state_then, then_ms;
     static hak_rare_data _Atomic uint32_t turns;
     uint64_t now = hak__os->now_ms(), mapped = hak_counted(&hak__arena_published.mapped);
     hak__upkeep_await();
     if (mapped < n / RELIEF_SHARE || hak_counted(&hak__arena_published.mapped) < mapped)
-        return;
+        return false;
     if (relief_state() == hak_load(&state_then, HAK_RELAXED) && now - hak_load(&then_ms, HAK_RELAXED) < RELIEF_MS
         && hak_fetch_add(&turns, 1, HAK_RELAXED) % RELIEF_TURNS != 0)
-        return;
+        return false;
     /* For a long request SuperSlabs have to become whole; in what then stays unused there is room for a report. */
     collect(n > HAK_MID_MAX ? hak__cache_flush : flush_most);
     hak_store(&then_ms, now, HAK_RELAXED);
     hak_store(&state_then, relief_state(), HAK_RELAXED);
+    return hak__bins_want();
 }
 
 struct hak_heap *hak__request_apart(void)
@@ -205,6 +207,8 @@ hak_inline void *alloc_class(uint32_t class, size_t n)
     }
     if (hak_likely(heap != NULL)) {
         block = hak__heap_malloc(heap, class, n);
+        if (hak_unlikely(block == NULL) && !hak__hardened.on)
+            block = hak__heap_take_last(heap, class, n);
         hak__heap_unlock(heap);
     } else if (hak__has_started()) {
         block = alloc_late(class, n);
@@ -217,8 +221,12 @@ static hak_cold void *alloc_class_again(uint32_t class, size_t n)
 {
     if (hak__heap_current() != hak__heap_mine()) /* a default heap has done so already */
         return NULL;
-    hak__request_relieve(hak__classes[class].size);
+    bool asked = hak__request_relieve(hak__classes[class].size);
     void *block = alloc_class(class, n);
+    for (unsigned naps = 0; asked && block == NULL && naps < ANSWER_NAPS; naps++) {
+        hak__nap(UINT_MAX);
+        block = alloc_class(class, n);
+    }
     return block != NULL ? block : hak__no_memory();
 }
 

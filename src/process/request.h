@@ -101,8 +101,9 @@ hak_cold void hak__request_note(void *block, size_t n);
  * caller holds no heap lock. */
 hak_cold size_t hak__request_collect(void);
 
-/* Frees memory, unless that would be in vain, for a request of n bytes that the system refused; the caller then retries it. */
-hak_cold void hak__request_relieve(size_t n);
+/* Frees memory, unless that would be in vain, for a request of n bytes that the system refused; the caller then retries it. Whether other
+ * threads have been asked for theirs, and may need a moment. */
+hak_cold bool hak__request_relieve(size_t n);
 
 /* Set errno, the second to ENOMEM, and return NULL. */
 hak_cold void *hak__fail(int code);

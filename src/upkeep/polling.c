@@ -156,9 +156,33 @@ void hak__upkeep_poll_now(struct hak_heap *heap)
 
 void hak__polling_hurry(struct hak_heap *heap) { heap->polling.calls = CALLS_PER_LOOK; }
 
+static _Atomic uint32_t bins_wanted; /* how often memory was refused, modulo 2^32 */
+
+bool hak__bins_want(void)
+{
+    struct hak_heap *mine = hak__heap_mine();
+    uint32_t wanted = hak_fetch_add(&bins_wanted, 1, HAK_RELAXED) + 1;
+    if ((mine->mode & HAK_MODE_SENTINEL) == 0)
+        mine->polling.wanted_seen = wanted;
+    return hak__heap_last_id() > 1;
+}
+
+static hak_cold void give_up_bins(struct hak_heap *heap, uint32_t wanted)
+{
+    if (!hak__heap_lock(heap))
+        return;
+    heap->polling.wanted_seen = wanted;
+    hak__cache_flush(heap);
+    hak__heap_spare(heap, HAK_CLASSES);
+    hak__heap_unlock(heap);
+}
+
 void hak__upkeep_poll(struct hak_heap *heap)
 {
+    uint32_t wanted = hak_load(&bins_wanted, HAK_RELAXED);
     hak__background_poll();
+    if (hak_unlikely(wanted != heap->polling.wanted_seen))
+        give_up_bins(heap, wanted);
     if (hak_likely(++heap->polling.calls < CALLS_PER_LOOK && (heap->polling.much_ms == 0 || heap->polling.calls < CALLS_IF_MUCH)))
         return;
     heap->polling.calls = 0;

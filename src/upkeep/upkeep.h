@@ -88,6 +88,9 @@ enum { HAK_POLLING_CALLS = 4096, HAK_POLLING_PER_LOOK = 64 };
 /* From a slow path of `heap`, without its lock: cheap unless a step is due. */
 void hak__upkeep_poll(struct hak_heap *heap);
 
+/* For want of memory: has all other threads empty their bins when they next poll; whether there are any. */
+hak_cold bool hak__bins_want(void);
+
 /* Makes the next poll read the clock, after a thread has given much back at once. */
 void hak__polling_hurry(struct hak_heap *heap);
 

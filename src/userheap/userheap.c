@@ -268,14 +268,14 @@ static void huge_link(struct hak_uheap *own, const void *p)
     hak_assert(hak__spans[slab].account == NULL || hak__spans[slab].account == HAK_SPAN_DESTROYED,
                "a new huge block is no heap's yet");
     hak_owner_store(&hak__spans[slab].account, own);
+    own_huge_count(own, hak__huge_usable(p), true); /* first, and last below: forked in between, a child never counts too few */
     hak__owned_add(&own->first_huge, slab);
-    own_huge_count(own, hak__huge_usable(p), true);
 }
 
 static void huge_unlink(struct hak_uheap *own, size_t slab)
 {
-    own_huge_count(own, hak__huge_usable(hak__slab_start(slab)), false);
     hak__owned_remove(&own->first_huge, slab);
+    own_huge_count(own, hak__huge_usable(hak__slab_start(slab)), false);
     hak_owner_store(&hak__spans[slab].account, NULL); /* a free that races with a merge may read it */
 }
 

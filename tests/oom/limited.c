@@ -10,6 +10,8 @@
  *                        hits, the program can map 700 MiB itself
  *   limited emptied SIZE   in a hundred rounds uses a limit up by blocks of up to SIZE bytes, asks in vain, frees all, and asks for 20
  *                        blocks of up to ten times SIZE; prints how many of these were refused
+ *   limited beside SIZE  two threads use a limit up by blocks of SIZE bytes; prints what one gets once the other has freed a hundred,
+ *                        what the other then frees, every second block, and what the one gets of that
  *   limited sizes        prints virtual and resident size while it holds 256 MiB of a mixture, and after freeing it */
 #include <errno.h>
 #include <malloc.h>
@@ -24,7 +26,10 @@
 enum { THREADS = 4, MIB = 1 << 20 };
 
 /* Blocks are linked through themselves; the size says how much of the limit each has used. */
-struct node { struct node *next; size_t size; };
+struct node {
+    struct node *next;
+    size_t size;
+};
 
 static unsigned long long seed = 1;
 
@@ -273,6 +278,69 @@ static int run_emptied(size_t most)
     return 0;
 }
 
+/* --- what a living thread has freed, others can have ------------------------------------------------------------------ */
+
+static size_t beside_size, beside_freed;
+
+/* Leaves a block of each of many sizes in the thread's cache, and with it the memory around it. */
+static void fill_bins(void)
+{
+    enum { SIZES = 40, EACH = 8, STEP = 100 };
+    void *blocks[EACH];
+    for (size_t n = STEP; n <= SIZES * STEP; n += STEP) {
+        for (int i = 0; i < EACH; i++)
+            blocks[i] = malloc(n);
+        for (int i = 0; i < EACH; i++)
+            free(blocks[i]);
+    }
+}
+
+static void free_some(struct node *list, size_t step, size_t most)
+{
+    for (struct node *second; most > 0 && list != NULL && (second = list->next) != NULL; list = list->next)
+        if (most-- % step == 0) {
+            list->next = second->next;
+            beside_freed += second->size;
+            free(second);
+        }
+}
+
+static void *beside(void *unused)
+{
+    struct node *list = NULL;
+    fill_bins();
+    fill(&list, beside_size, 4 * (size_t)MIB);
+    pthread_barrier_wait(&filled); /* the other takes the rest, and asks for more */
+    pthread_barrier_wait(&filled);
+    free_some(list, 1, 100);
+    pthread_barrier_wait(&filled); /* the other gets what was in this thread's cache */
+    pthread_barrier_wait(&filled);
+    beside_freed = 0;
+    free_some(list, 2, (size_t)-1);
+    pthread_barrier_wait(&filled); /* the other gets what has been freed between blocks in use */
+    pthread_barrier_wait(&filled);
+    return unused;
+}
+
+static int run_beside(size_t size)
+{
+    pthread_t thread;
+    struct node *list = NULL;
+    size_t got[3];
+    beside_size = size;
+    pthread_barrier_init(&filled, NULL, 2);
+    if (pthread_create(&thread, NULL, beside, NULL) != 0)
+        fail("pthread_create");
+    for (int i = 0; i < 3; i++) {
+        pthread_barrier_wait(&filled);
+        got[i] = fill(&list, i == 2 ? size - size / 4 : size, 64 * (size_t)MIB);
+        pthread_barrier_wait(&filled);
+    }
+    pthread_join(thread, NULL);
+    printf("%zu %zu %zu\n", got[1], beside_freed, got[2]);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 2 && strcmp(argv[1], "fill") == 0)
@@ -287,6 +355,8 @@ int main(int argc, char **argv)
         return run_back(strtoull(argv[2], NULL, 10));
     if (argc > 2 && strcmp(argv[1], "emptied") == 0)
         return run_emptied(strtoull(argv[2], NULL, 10));
+    if (argc > 2 && strcmp(argv[1], "beside") == 0)
+        return run_beside(strtoull(argv[2], NULL, 10));
     if (argc > 1 && strcmp(argv[1], "sizes") == 0)
         return run_sizes();
     return 2;

@@ -2,8 +2,8 @@
 
 Programs start under `ulimit -v 65536`; of limits from 128 MiB to 1 GiB at least 80 % is usable, in blocks of every
 pool, and can be had again after freeing, in blocks of another pool too and by other threads, old and new; what is free goes back
-to the program's own mappings; under a small HAKMEM_LIMIT no request of a single thread is refused after all was freed; hardened mode
-serves about the same each time; a limit that a program sets on itself later leaves threads and allocation working; virtual size stays
+to the program's own mappings; under a small HAKMEM_LIMIT no request of a single thread is refused after all was freed, and a thread gets what another one has
+freed between blocks in use, and its cache; hardened mode serves about the same each time; a limit that a program sets on itself later leaves threads and allocation working; virtual size stays
 near what is in use.
 
 usage: test_limits.py LIBRARY LIMITED
@@ -118,6 +118,15 @@ def emptied(library, program, failures):
             failures.expect(got == [0], "what is free cannot be had")
 
 
+def beside(library, program, failures):
+    print("bytes after a living thread has freed a hundred blocks; those of every second block, and what another thread gets of them")
+    for size in (1000, 3000):
+        got = words(run(library, [program, "beside", str(size)], HAKMEM_LIMIT="8M"), failures, "beside") or [0, 1, 0]
+        print("  %d: %s" % (size, got))
+        failures.expect(got[0] >= 100 * size + MIB // 2, "another thread's cache cannot be had")
+        failures.expect(got[2] >= got[1] * 0.7, "what another thread has freed cannot be had")  # by blocks of three quarters of the size
+
+
 def goes_back(library, program, failures):
     for size in (2 << 20, 100, 200000):
         for ms in words(run(library, [program, "back", str(size)], HAKMEM_PURGE_DELAY="300"), failures, "back"):
@@ -151,6 +160,7 @@ def main():
     refilled(library, program, failures)
     served_threads(library, program, failures)
     emptied(library, program, failures)
+    beside(library, program, failures)
     goes_back(library, program, failures)
     later(library, program, failures)
     sizes(library, program, failures)

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "hakmem.h" /* its structures */
+
 enum { CHILD_MS = 20000, RESIZERS = 2 };
 static const size_t mib = 1 << 20;
 
@@ -301,8 +303,8 @@ static void allocates_in_it_there(void)
 
 static void beside_a_heap_in_use(void)
 {
-    static void (*const there[])(void) = { frees_there, resizes_there, destroys_there, resets_there, merges_there, trims_there,
-                                           allocates_in_it_there };
+    static void (*const there[])(void) = { frees_there,  resizes_there, destroys_there,       resets_there,
+                                           merges_there, trims_there,   allocates_in_it_there };
     pthread_t thread;
     void *(*heap_new)(const void *) = (void *(*)(const void *))dlsym(RTLD_DEFAULT, "hak_heap_new");
     heap_malloc = (void *(*)(void *, size_t))dlsym(RTLD_DEFAULT, "hak_heap_malloc");
@@ -324,10 +326,57 @@ static void beside_a_heap_in_use(void)
     pthread_join(thread, NULL);
 }
 
+static void *changes_huge_ones(void *argument)
+{
+    void *p[3] = { NULL };
+    for (unsigned i = 0; !stop; i++) {
+        free(p[i % 3]);
+        p[i % 3] = heap_malloc(heap, mib + mib / 4);
+    }
+    return argument;
+}
+
+/* Less than its memory, and so not wrapped below zero. */
+static void figures_are_possible(void)
+{
+    struct hak_heap_figures figures;
+    int (*stats)(void *, struct hak_heap_figures *, size_t) =
+        (int (*)(void *, struct hak_heap_figures *, size_t))dlsym(RTLD_DEFAULT, "hak_heap_stats");
+    expect(stats(heap, &figures, sizeof figures) == 0);
+    expect(figures.huge_bytes < 100 * mib && figures.huge_blocks < 100 && figures.used_bytes < 100 * mib);
+}
+
+/* What the child finds in the list of the heap's huge blocks, it finds once, and counts no fewer. */
+static void beside_huge_blocks_of_a_heap(void)
+{
+    static void (*const there[])(void) = { destroys_there, resets_there, merges_there };
+    pthread_t threads[2];
+    void *(*heap_new)(const void *) = (void *(*)(const void *))dlsym(RTLD_DEFAULT, "hak_heap_new");
+    heap_malloc = (void *(*)(void *, size_t))dlsym(RTLD_DEFAULT, "hak_heap_malloc");
+    expect(heap_new != NULL && heap_malloc != NULL && (heap = heap_new(NULL)) != NULL);
+    for (int i = 0; i < 2; i++)
+        expect(pthread_create(&threads[i], NULL, changes_huge_ones, NULL) == 0);
+    for (unsigned i = 0; i < in_long_form(1500, 20000); i++) {
+        for (volatile unsigned wait = i * 7919 % 20000; wait > 0; wait--)
+            continue;
+        pid_t child = fork();
+        if (child == 0) {
+            there[i % 3]();
+            if (i % 3 != 0)
+                figures_are_possible();
+            _exit(0);
+        }
+        expect_child(child);
+    }
+    stop = 1;
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+}
+
 static const struct test_case cases[] = {
     CASE(beside_a_resize_of_a_thread_without_heap), CASE(beside_a_resize_and_a_thread_of_the_child_comes_first),
     CASE(in_a_wait_that_restarts), CASE(in_a_wait_that_is_interrupted), CASE(in_a_late_malloc), CASE(in_a_first_malloc),
-    CASE(beside_a_heap_in_use),
+    CASE(beside_a_heap_in_use), CASE(beside_huge_blocks_of_a_heap),
 };
 
 int main(int argc, char **argv) { return RUN_CASES(cases); }

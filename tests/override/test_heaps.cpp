@@ -2,6 +2,7 @@
 // test: ordinary flavours=shared,archive,static
 #include <hakmem.hpp>
 
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <list>
@@ -9,6 +10,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <pthread.h>
 
 #define EXPECT(condition) \
     do { \
@@ -186,4 +189,41 @@ static int children()
     return 0;
 }
 
-int main() { return containers() + resources() + monotonic() + scopes() + objects() + limits() + ends() + children(); }
+// A thread that has given up its heaps cannot set one. Its scope says so, and changes nothing.
+static hak::heap *unsettable;
+static pthread_key_t last_words;
+static int told, wrong;
+
+static void late(void *round)
+{
+    auto next = reinterpret_cast<std::uintptr_t>(round) + 1;
+    hak_heap_t *before = hak_heap_get_default();
+    {
+        hak::default_scope scope(*unsettable);
+        bool is_set = hak_heap_get_default() == unsettable->get();
+        told += !scope;
+        wrong += is_set != static_cast<bool>(scope);
+    }
+    wrong += hak_heap_get_default() != before;
+    if (next <= PTHREAD_DESTRUCTOR_ITERATIONS)
+        pthread_setspecific(last_words, reinterpret_cast<void *>(next));
+}
+
+static int ending_threads()
+{
+    hak::heap one("one"), two("two");
+    unsettable = &two;
+    EXPECT(pthread_key_create(&last_words, late) == 0);
+    hak_heap_set_default_of_new_threads(one.get());
+    std::thread([] {
+        free(malloc(100));
+        pthread_setspecific(last_words, reinterpret_cast<void *>(1));
+    }).join();
+    hak_heap_set_default_of_new_threads(nullptr);
+    pthread_key_delete(last_words);
+    std::printf("%d told, %d wrong\n", told, wrong);
+    EXPECT(told != 0 && wrong == 0);
+    return 0;
+}
+
+int main() { return ending_threads() + containers() + resources() + monotonic() + scopes() + objects() + limits() + ends() + children(); }
