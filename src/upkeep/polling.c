@@ -16,6 +16,20 @@
  * suffice for an open heap to read the clock now and then. */
 enum { FAST_MS = 9, REFILLS_ENOUGH = 16, OVERFLOWS_ENOUGH = 4 };
 
+static _Atomic size_t left_bytes; /* given back by threads that have ended */
+
+void hak__polling_leave(struct hak_heap *heap)
+{
+    hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
+    hak_fetch_add(&left_bytes, hak_counted(&heap->polling.idle_bytes), HAK_RELAXED);
+}
+
+static void take_left(struct hak_heap *heap)
+{
+    if (hak_load(&left_bytes, HAK_RELAXED) >= HAK_POLLING_MUCH)
+        hak__heap_idle_more(heap, hak_exchange(&left_bytes, 0, HAK_RELAXED));
+}
+
 static bool is_polling(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_POLLING) != 0; }
 
 /* Takes the lock, because a child forked meanwhile must not take over a heap with half of its bins closed. */
@@ -73,6 +87,7 @@ static bool has_gone_back(const struct hak_heap *heap, uint64_t now_ms, uint64_t
 
 static hak_cold void polling_decide(struct hak_heap *heap, uint64_t now_ms)
 {
+    take_left(heap);
     bool much = hak_counted(&heap->polling.idle_bytes) >= HAK_POLLING_MUCH;
     uint64_t delay = much ? hak__return_horizon(now_ms) : 0;
     if (much && heap->polling.much_ms == 0)
@@ -159,7 +174,9 @@ void hak__polling_hurry(struct hak_heap *heap) { heap->polling.calls = CALLS_PER
 void hak__upkeep_poll(struct hak_heap *heap)
 {
     hak__background_poll();
-    if (hak_likely(++heap->polling.calls < CALLS_PER_LOOK && (heap->polling.much_ms == 0 || heap->polling.calls < CALLS_IF_MUCH)))
+    uint32_t calls = ++heap->polling.calls;
+    if (hak_likely(calls < CALLS_PER_LOOK && (heap->polling.much_ms == 0 || calls < CALLS_IF_MUCH)
+                   && hak_load(&left_bytes, HAK_RELAXED) < HAK_POLLING_MUCH))
         return;
     heap->polling.calls = 0;
     hak__upkeep_poll_now(heap);

@@ -94,6 +94,10 @@ void hak__polling_hurry(struct hak_heap *heap);
 /* The same when it is time to read the clock. */
 hak_cold void hak__upkeep_poll_now(struct hak_heap *heap);
 
+/* A thread ends: what it gave back and has not seen return to the system counts as given back by the next slow path's heap, since
+ * a parked heap does not poll. Before hak__cache_park; caller holds the heap lock. */
+hak_cold void hak__polling_leave(struct hak_heap *heap);
+
 /* After HAK_POLLING_PER_LOOK more calls served by a polling heap's bins. */
 hak_noinline void hak__polling_look(struct hak_heap *heap);
 
