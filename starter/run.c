@@ -4,11 +4,12 @@
 
 #include "diag/options.h"
 
+#include <errno.h>
 #include <linux/stat.h>
 #include <signal.h>
 #include <unistd.h>
 
-enum { VARIABLES_MOST = 4096, TEXT_SIZE = 16384, SCRIPTS_MOST = 4, VALUE_SIZE = 1024 };
+enum { VARIABLES_MOST = 4096, WORDS_MOST = 4096, TEXT_SIZE = 16384, SCRIPTS_MOST = 4, VALUE_SIZE = 1024 };
 
 /* --- the environment ---------------------------------------------------------------------------------------------------- */
 
@@ -80,7 +81,7 @@ static bool find_program(const char *name, char *path, size_t size)
     for (const char *at = name; *at != 0; at++)
         if (*at == '/') {
             hak__format(path, size, "%s", name);
-            return hak__syscall(SYS_faccessat, AT_FDCWD, path, X_OK) == 0;
+            return hak__syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
         }
     for (folders = folders != NULL ? folders : "/usr/local/bin:/usr/bin:/bin"; *folders != 0;) {
         size_t length = 0;
@@ -174,6 +175,20 @@ static const char *why_not(const char *program, const char *library)
     return "would be loaded without the library";
 }
 
+/* As execvp(3) does, has the shell run a text without an interpreter of its own. */
+static int start(char *path, char **words, int count)
+{
+    static char *through_shell[WORDS_MOST];
+    long code = hak__syscall(SYS_execve, path, words, environment);
+    if (code == -ENOEXEC && count + 2 <= WORDS_MOST) {
+        through_shell[0] = (char *)"/bin/sh";
+        through_shell[1] = path;
+        memcpy(through_shell + 2, words + 1, (size_t)count * sizeof *words); /* with the NULL behind them */
+        code = hak__syscall(SYS_execve, through_shell[0], through_shell, environment);
+    }
+    return complain("%s: cannot be executed (error %u)", path, (uint64_t)-code), STATUS_NOT_FOUND - 1;
+}
+
 int command_run(int count, char **words)
 {
     static char canary[] = "HAKMEM_MISUSE=report", path[PATH_SIZE], library_text[PATH_SIZE], preload[2 * PATH_SIZE],
@@ -215,8 +230,7 @@ int command_run(int count, char **words)
     if (why != NULL)
         return complain("not started: %s %s (library %s)", path, why, library), STATUS_NOT_SERVED;
     flush();
-    long code = hak__syscall(SYS_execve, path, words, environment);
-    return complain("%s: cannot be executed (error %u)", path, (uint64_t)-code), STATUS_NOT_FOUND - 1;
+    return start(path, words, count);
 }
 
 /* --- options ---------------------------------------------------------------------------------------------------------------------- */

@@ -71,6 +71,7 @@ static void lay_aside(struct hak_heap *heap)
     hak__uheap_leave(heap);
     hak__heap_collect(heap);
     hak__cache_leave(heap, HAK_LEFT_AT_END);
+    hak__polling_leave(heap);
     hak__cache_park(heap);
     hak__assigned_let_go(heap);
     hak_store(&heap->thread, 0, HAK_RELAXED);

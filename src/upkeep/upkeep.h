@@ -97,6 +97,12 @@ void hak__polling_hurry(struct hak_heap *heap);
 /* The same when it is time to read the clock. */
 hak_cold void hak__upkeep_poll_now(struct hak_heap *heap);
 
+/* A thread ends: notes what it gave back and has not seen return to the system, since a parked heap does not poll. Before
+ * hak__cache_park; caller holds the heap lock. When at most one thread is left, the second offers all that was noted: it counts
+ * as given back by the heap of the next slow path, unless there are other threads again. */
+hak_cold void hak__polling_leave(struct hak_heap *heap);
+hak_cold void hak__polling_offer(void);
+
 /* After HAK_POLLING_PER_LOOK more calls served by a polling heap's bins. */
 hak_noinline void hak__polling_look(struct hak_heap *heap);
 
@@ -180,5 +186,6 @@ hak_cold void hak__background_allow(void);
 hak_noinline void hak__background_ready(void);
 
 hak_noinline void hak__background_thread_begins(void); /* a thread has attached a heap */
+hak_cold bool hak__background_is_alone(void); /* at most one thread has a heap */
 hak_cold void hak__background_thread_ends(void); /* and has parked it; the caller holds no lock */
 hak_cold void hak__background_fork_child(bool attached); /* attached: the child's only thread has a heap */

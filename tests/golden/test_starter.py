@@ -17,7 +17,7 @@ LIBRARY = pathlib.Path(os.environ["HAK_TEST_LIB"])
 STARTER = LIBRARY.parent / "bin" / "hakmem"
 COMPILER = os.environ.get("CC", "cc")
 SIZE_MOST = 300 << 10
-NOT_SERVED, NOT_FOUND = 125, 127
+NOT_SERVED, NOT_EXECUTED, NOT_FOUND = 125, 126, 127
 SIGNAL = 12
 CLOSED = """
 #include <errno.h>
@@ -108,7 +108,15 @@ class Starter(unittest.TestCase):
         self.assertIn("statistics of process", done.stderr)
         self.assertIn("HAKMEM_MISUSE=report", hakmem("run", "--canary", "env").stdout)
         self.assertEqual(hakmem("run", "/nonexistent").returncode, NOT_FOUND)
+        self.assertEqual(hakmem("run", "/etc/passwd").returncode, NOT_EXECUTED)
         self.assertEqual(hakmem("run", "-o", "nothing", "true").returncode, NOT_SERVED)
+
+    def test_run_a_text_without_an_interpreter(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder, "script")
+            script.write_text("echo $# $1\n")
+            script.chmod(0o755)
+            self.assertEqual(hakmem("run", str(script), "one", "two").stdout, "2 one\n")
 
     def test_require(self):
         self.assertEqual(hakmem("run", "--require", "true").returncode, 0)

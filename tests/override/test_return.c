@@ -3,7 +3,9 @@
  *   1. most of a large heap of small blocks is freed, then the program sleeps: with the thread its size falls meanwhile,
  *      without it by the time of 10,000 further operations, all of which hit the cache;
  *   2. 64 threads each use 16 MiB once, free them and sleep (with the thread only: nobody else runs);
- *   3. sawtooth: one size after the other, most of each freed, light use between.
+ *   3. 8 threads free what they used and end, and with them the background thread, if there was one (auto): the main thread goes on
+ *      with calls that hit the cache;
+ *   4. sawtooth: one size after the other, most of each freed, light use between.
  * Prints the figures. The kernel's account of the process is compared, and the ledger must add up to it within 3 %.
  *
  * Knobs (environment)     default    full
@@ -58,8 +60,7 @@ static bool ledger_adds_up(void)
 {
     static struct hak_stats stats;
     expect(hak_stats_ledger(&stats, sizeof stats) == 0);
-    size_t apart = stats.ledger_sum > stats.ledger_rss ? stats.ledger_sum - stats.ledger_rss
-                                                       : stats.ledger_rss - stats.ledger_sum;
+    size_t apart = stats.ledger_sum > stats.ledger_rss ? stats.ledger_sum - stats.ledger_rss : stats.ledger_rss - stats.ledger_sum;
     return apart * 100 <= stats.ledger_rss * 3;
 }
 
@@ -108,7 +109,7 @@ static void freed_then_asleep(bool thread)
     size_t live;
     unsigned waited = 0;
     fill_and_free(&live);
-    light_use(4 * OPERATIONS, SMALL);   /* more than a heap polls for at a time */
+    light_use(4 * OPERATIONS, SMALL); /* more than a heap polls for at a time */
     size_t freed = resident_bytes();
     if (thread) {
         waited = wait_for(bound_for(live));
@@ -125,20 +126,28 @@ static void freed_then_asleep(bool thread)
 
 /* --- 2 ------------------------------------------------------------------------------------------------------------- */
 
-enum { THREADS = 64 };
+enum { THREADS = 64, ENDED = 8 };
 
 static pthread_barrier_t used, over;
 
-static void *use_once(void *argument)
+static void *use_and_end(void *together)
 {
     enum { BYTES = 16 << 20, SMALLEST = 48, LARGEST = 3000 };
     size_t count = 0, bytes = 0, size = SMALLEST;
     char **blocks = malloc(BYTES / SMALLEST * sizeof *blocks);
     for (; bytes < BYTES; bytes += size, size = size < LARGEST ? size + size / 3 : SMALLEST)
         memset(blocks[count++] = malloc(size), 1, size);
+    if (together != NULL)
+        pthread_barrier_wait(together);
     while (count > 0)
         free(blocks[--count]);
     free(blocks);
+    return NULL;
+}
+
+static void *use_once(void *argument)
+{
+    use_and_end(NULL);
     pthread_barrier_wait(&used);
     pthread_barrier_wait(&over);
     return argument;
@@ -169,6 +178,29 @@ static void threads_asleep(bool thread)
 
 /* --- 3 ------------------------------------------------------------------------------------------------------------- */
 
+static void threads_ended(bool thread)
+{
+    pthread_t threads[ENDED];
+    if (thread)
+        expect(hak_option_set("background", "auto") == 0);
+    pthread_barrier_init(&used, NULL, ENDED);
+    for (int i = 0; i < ENDED; i++)
+        expect(pthread_create(&threads[i], NULL, use_and_end, &used) == 0);
+    for (int i = 0; i < ENDED; i++)
+        pthread_join(threads[i], NULL);
+    size_t most = resident_bytes();
+    for (int i = 0; i < 10; i++) {
+        light_use(OPERATIONS, SMALL);
+        rest(delay_ms());
+    }
+    size_t now = resident_bytes();
+    printf("ended, %s: %zu MiB resident, then %zu (bound 24)\n", thread ? "auto" : "no thread", most / MIB, now / MIB);
+    expect(now <= 24 * MIB);
+    check_ledger();
+}
+
+/* --- 4 ------------------------------------------------------------------------------------------------------------- */
+
 static void sawtooth(bool thread)
 {
     enum { BYTES = 32 << 20, SMALLEST = 32, LARGEST = 8192, PIECES = 50, MOST_RATIO = 22 };
@@ -188,12 +220,12 @@ static void sawtooth(bool thread)
         }
         for (int piece = 0; piece < PIECES; piece++) {
             light_use(1000, 100);
-            rest(delay_ms() * 5 / 4 / PIECES);   /* a second, of which purge_delay is 0.8 */
+            rest(delay_ms() * 5 / 4 / PIECES); /* a second, of which purge_delay is 0.8 */
         }
     }
     size_t now = resident_bytes() - start;
-    printf("sawtooth, %s: %zu KiB live, %zu MiB resident, ratio %.1f\n", thread ? "thread" : "no thread", live >> 10,
-           now / MIB, (double)now / (double)live);
+    printf("sawtooth, %s: %zu KiB live, %zu MiB resident, ratio %.1f\n", thread ? "thread" : "no thread", live >> 10, now / MIB,
+           (double)now / (double)live);
     expect(now <= MOST_RATIO * live);
     check_ledger();
 }
@@ -221,6 +253,8 @@ int main(void)
     run(freed_then_asleep, true);
     run(freed_then_asleep, false);
     run(threads_asleep, true);
+    run(threads_ended, true);
+    run(threads_ended, false);
     run(sawtooth, true);
     run(sawtooth, false);
     return 0;
