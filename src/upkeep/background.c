@@ -165,8 +165,6 @@ bool hak__background_is_alone(void) { return hak_load(&background_threads, HAK_R
 void hak__background_thread_ends(void)
 {
     uint32_t left = hak_fetch_sub(&background_threads, 1, HAK_SEQ_CST) - 1;
-    if (left < THREADS_LEAST)
-        hak__polling_offer();
     if (left < threads_least() && hak_load(&hak__background_word, HAK_SEQ_CST) != HAK_BACKGROUND_NONE)
         background_end(0);
 }

@@ -16,8 +16,8 @@
  * suffice for an open heap to read the clock now and then. */
 enum { FAST_MS = 9, REFILLS_ENOUGH = 16, OVERFLOWS_ENOUGH = 4 };
 
-/* Given back by threads that have ended; of these, what the next slow path takes over. */
-static _Atomic size_t left_bytes, offered_bytes;
+/* Given back by threads that have ended, and not seen to return to the system. A thread that is alone takes it over. */
+static _Atomic size_t left_bytes;
 
 void hak__polling_leave(struct hak_heap *heap)
 {
@@ -25,19 +25,7 @@ void hak__polling_leave(struct hak_heap *heap)
     hak_fetch_add(&left_bytes, hak_counted(&heap->polling.idle_bytes), HAK_RELAXED);
 }
 
-void hak__polling_offer(void) { hak_fetch_add(&offered_bytes, hak_exchange(&left_bytes, 0, HAK_RELAXED), HAK_RELAXED); }
-
-/* Beside other threads, what they leave is offered anew when they have ended. */
-static void take_offered(struct hak_heap *heap)
-{
-    if (hak_load(&offered_bytes, HAK_RELAXED) < HAK_POLLING_MUCH)
-        return;
-    size_t bytes = hak_exchange(&offered_bytes, 0, HAK_RELAXED);
-    if (hak__background_is_alone())
-        hak__heap_idle_more(heap, bytes);
-    else
-        hak_fetch_add(&left_bytes, bytes, HAK_RELAXED);
-}
+static bool much_is_left(void) { return hak_load(&left_bytes, HAK_RELAXED) >= HAK_POLLING_MUCH && hak__background_is_alone(); }
 
 static bool is_polling(const struct hak_heap *heap) { return (heap->mode & HAK_MODE_POLLING) != 0; }
 
@@ -96,7 +84,8 @@ static bool has_gone_back(const struct hak_heap *heap, uint64_t now_ms, uint64_t
 
 static hak_cold void polling_decide(struct hak_heap *heap, uint64_t now_ms)
 {
-    take_offered(heap);
+    if (much_is_left())
+        hak__heap_idle_more(heap, hak_exchange(&left_bytes, 0, HAK_RELAXED));
     bool much = hak_counted(&heap->polling.idle_bytes) >= HAK_POLLING_MUCH;
     uint64_t delay = much ? hak__return_horizon(now_ms) : 0;
     if (much && heap->polling.much_ms == 0)
@@ -208,8 +197,7 @@ void hak__upkeep_poll(struct hak_heap *heap)
     if (hak_unlikely(wanted != heap->polling.wanted_seen))
         give_up_bins(heap, wanted);
     uint32_t calls = ++heap->polling.calls;
-    if (hak_likely(calls < CALLS_PER_LOOK && (heap->polling.much_ms == 0 || calls < CALLS_IF_MUCH)
-                   && hak_load(&offered_bytes, HAK_RELAXED) < HAK_POLLING_MUCH))
+    if (hak_likely(calls < CALLS_PER_LOOK && (heap->polling.much_ms == 0 || calls < CALLS_IF_MUCH) && !much_is_left()))
         return;
     heap->polling.calls = 0;
     hak__upkeep_poll_now(heap);

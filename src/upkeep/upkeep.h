@@ -97,11 +97,9 @@ void hak__polling_hurry(struct hak_heap *heap);
 /* The same when it is time to read the clock. */
 hak_cold void hak__upkeep_poll_now(struct hak_heap *heap);
 
-/* A thread ends: notes what it gave back and has not seen return to the system, since a parked heap does not poll. Before
- * hak__cache_park; caller holds the heap lock. When at most one thread is left, the second offers all that was noted: it counts
- * as given back by the heap of the next slow path, unless there are other threads again. */
+/* A thread ends: notes what it gave back and has not seen return to the system, since a parked heap does not poll. Once at most one
+ * thread is left, it counts as given back by the heap of the next slow path. Before hak__cache_park; caller holds the heap lock. */
 hak_cold void hak__polling_leave(struct hak_heap *heap);
-hak_cold void hak__polling_offer(void);
 
 /* After HAK_POLLING_PER_LOOK more calls served by a polling heap's bins. */
 hak_noinline void hak__polling_look(struct hak_heap *heap);
