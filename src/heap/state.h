@@ -106,7 +106,7 @@ struct hak_budget {
 struct hak_polling {
     uint32_t calls; /* slow paths since the clock was last read */
     uint32_t left; /* calls until a polling heap is checked again */
-    uint32_t wanted_seen; /* what hak__bins_want had counted when the bins were last emptied for it */
+    uint32_t news; /* that it has heard (upkeep/polling.c) */
     uint32_t refills, overflows; /* modulo 2^32 */
     uint32_t refills_seen, overflows_seen; /* when the heap began to poll */
     uint64_t begun_ms, count_ms; /* the time of that, and of the last new count of its calls */

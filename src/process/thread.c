@@ -94,6 +94,7 @@ static bool take_back(struct hak_heap *heap)
     if (still) {
         hak__heap_park(heap);
         hak__background_thread_ends();
+        hak__polling_thread_ended();
     }
     return true;
 }
@@ -258,6 +259,7 @@ static void thread_ends(void *value)
     hak__heap_park(heap);
     hak__check_end("HAKMEM_CHECK, at a thread's end");
     hak__background_thread_ends();
+    hak__polling_thread_ended();
 }
 
 /* A process that has not allocated gets its heap with its first block, unless that block may have to be sampled. */

@@ -169,35 +169,47 @@ void hak__upkeep_poll_now(struct hak_heap *heap)
 
 void hak__polling_hurry(struct hak_heap *heap) { heap->polling.calls = CALLS_PER_LOOK; }
 
-static _Atomic uint32_t bins_wanted; /* how often memory was refused, modulo 2^32 */
+/* What concerns every heap at its next slow path: threads that have ended, and in steps of HAK_NEWS_WANTED refusals of memory. */
+enum { HAK_NEWS_WANTED = 1 << 16 };
+static _Atomic uint32_t news;
+
+void hak__polling_thread_ended(void) { hak_fetch_add(&news, 1, HAK_RELAXED); }
 
 bool hak__bins_want(void)
 {
     struct hak_heap *mine = hak__heap_mine();
-    uint32_t wanted = hak_fetch_add(&bins_wanted, 1, HAK_RELAXED) + 1;
+    uint32_t now = hak_fetch_add(&news, HAK_NEWS_WANTED, HAK_RELAXED) + HAK_NEWS_WANTED;
     if ((mine->mode & HAK_MODE_SENTINEL) == 0)
-        mine->polling.wanted_seen = wanted;
+        mine->polling.news = now;
     return hak__heap_last_id() > 1;
 }
 
-static hak_cold void give_up_bins(struct hak_heap *heap, uint32_t wanted)
+static hak_cold void give_up_bins(struct hak_heap *heap)
 {
     if (!hak__heap_lock(heap))
         return;
-    heap->polling.wanted_seen = wanted;
     hak__cache_flush(heap);
     hak__heap_spare(heap, HAK_CLASSES);
     hak__heap_unlock(heap);
 }
 
+static hak_cold void hear_news(struct hak_heap *heap, uint32_t now)
+{
+    bool wanted = (now ^ heap->polling.news) >= HAK_NEWS_WANTED;
+    heap->polling.news = now;
+    if (wanted)
+        give_up_bins(heap);
+    if (much_is_left())
+        hak__polling_hurry(heap);
+}
+
 void hak__upkeep_poll(struct hak_heap *heap)
 {
-    uint32_t wanted = hak_load(&bins_wanted, HAK_RELAXED);
+    uint32_t now = hak_load(&news, HAK_RELAXED);
     hak__background_poll();
-    if (hak_unlikely(wanted != heap->polling.wanted_seen))
-        give_up_bins(heap, wanted);
-    uint32_t calls = ++heap->polling.calls;
-    if (hak_likely(calls < CALLS_PER_LOOK && (heap->polling.much_ms == 0 || calls < CALLS_IF_MUCH) && !much_is_left()))
+    if (hak_unlikely(now != heap->polling.news))
+        hear_news(heap, now);
+    if (hak_likely(++heap->polling.calls < CALLS_PER_LOOK && (heap->polling.much_ms == 0 || heap->polling.calls < CALLS_IF_MUCH)))
         return;
     heap->polling.calls = 0;
     hak__upkeep_poll_now(heap);

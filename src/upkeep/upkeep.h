@@ -98,8 +98,10 @@ void hak__polling_hurry(struct hak_heap *heap);
 hak_cold void hak__upkeep_poll_now(struct hak_heap *heap);
 
 /* A thread ends: notes what it gave back and has not seen return to the system, since a parked heap does not poll. Once at most one
- * thread is left, it counts as given back by the heap of the next slow path. Before hak__cache_park; caller holds the heap lock. */
+ * thread is left, it counts as given back by the heap of the next slow path. The first before hak__cache_park, under the heap lock; the
+ * second after hak__background_thread_ends. */
 hak_cold void hak__polling_leave(struct hak_heap *heap);
+hak_cold void hak__polling_thread_ended(void);
 
 /* After HAK_POLLING_PER_LOOK more calls served by a polling heap's bins. */
 hak_noinline void hak__polling_look(struct hak_heap *heap);
