@@ -186,7 +186,7 @@ static void halve_and_free(void)
     }
 }
 
-static void halved_sizes(void) { with_each("halved_sizes", NULL, halve_and_free); }
+static void halved_sizes(void) { with_each("halved_sizes", "HAKMEM_HARDEN=0", halve_and_free); }
 static void alignment(void) { with_each("alignment", NULL, ask_for_alignment); }
 static void little_alignment(void) { with_each("little_alignment", NULL, ask_for_little); }
 static void hardened_alignment(void) { with_each("hardened_alignment", "HAKMEM_HARDEN=1", ask_for_alignment); }
