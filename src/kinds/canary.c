@@ -8,8 +8,8 @@
  *   an overflow               the block is sealed anew; at its free it is left for ever
  *   a write after free        the block is left for ever, and another is taken
  *
- * A report is made once per site: a hash of the kind and the stack of calls, or if there is none of the message without its numbers. A
- * site that the limits of this file keep from being reported may be reported later. */
+ * A report is made once per site: a hash of the function, the kind and the stack of calls, or if there is none of the message without
+ * its numbers. A site that the limits of this file keep from being reported may be reported later. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -77,7 +77,8 @@ static uint64_t site_of(const struct hak_mistake *mistake, const char *line)
     uintptr_t frames[SITE_FRAMES + HAK_FRAMES_OWN];
     uint32_t count = hak__frames_here(frames, SITE_FRAMES);
     bool freed_twice = mistake->kind == HAK_MISUSE_DOUBLE_FREE; /* the moment decides whether a block is still there */
-    uint64_t hash = hash_on(14695981039346656037ull, freed_twice ? HAK_MISUSE_INVALID : mistake->kind);
+    uint64_t hash = hash_message(14695981039346656037ull, mistake->function);
+    hash = hash_on(hash, freed_twice ? HAK_MISUSE_INVALID : mistake->kind);
     for (uint32_t i = 0; i < count; i++) {
         if (!is_repeated(frames, i))
             hash = hash_on(hash, frames[i]);

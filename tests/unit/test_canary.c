@@ -47,13 +47,13 @@ static void begin(void)
 
 static uint64_t counted(enum hak_misuse_kind kind) { return hak_load(&hak__misuse_counts.kinds[kind], HAK_RELAXED); }
 
-/* A message of its own for each number, without digits. */
+/* In a function of its own for each number, without digits. */
 static void mistake(unsigned number)
 {
-    char why[WORD + 1] = "";
+    char function[WORD + 1] = "";
     for (unsigned i = 0; i < WORD; i++, number /= 20)
-        why[i] = (char)('A' + number % 20);
-    hak__misuse_invalid("free", &reports, why);
+        function[i] = (char)('A' + number % 20);
+    hak__misuse_invalid(function, &reports, "not the start of a block");
 }
 
 FRESH_TEST(once_per_place)
