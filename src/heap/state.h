@@ -106,7 +106,6 @@ struct hak_budget {
 struct hak_polling {
     uint32_t calls; /* slow paths since the clock was last read */
     uint32_t left; /* calls until a polling heap is checked again */
-    uint32_t news; /* that it has heard (upkeep/polling.c) */
     uint32_t refills, overflows; /* modulo 2^32 */
     uint32_t refills_seen, overflows_seen; /* when the heap began to poll */
     uint64_t begun_ms, count_ms; /* the time of that, and of the last new count of its calls */
@@ -333,6 +332,7 @@ struct hak_heap {
     struct hak_polling polling;
     uint16_t refill_count; /* blocks of a refill that bytes do not limit */
     bool warm_fixed; /* the classes' warm_budget does not change */
+    uint32_t news; /* that the heap has heard (upkeep/polling.c) */
     uint64_t sample_left; /* refilled blocks up to the next sample; 0: not drawn (cache/refill.c) */
     struct hak_sources sources;
     struct hak_heap_counts counts;

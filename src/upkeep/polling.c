@@ -180,7 +180,7 @@ bool hak__bins_want(void)
     struct hak_heap *mine = hak__heap_mine();
     uint32_t now = hak_fetch_add(&news, HAK_NEWS_WANTED, HAK_RELAXED) + HAK_NEWS_WANTED;
     if ((mine->mode & HAK_MODE_SENTINEL) == 0)
-        mine->polling.news = now;
+        mine->news = now;
     return hak__heap_last_id() > 1;
 }
 
@@ -195,8 +195,8 @@ static hak_cold void give_up_bins(struct hak_heap *heap)
 
 static hak_cold void hear_news(struct hak_heap *heap, uint32_t now)
 {
-    bool wanted = (now ^ heap->polling.news) >= HAK_NEWS_WANTED;
-    heap->polling.news = now;
+    bool wanted = (now ^ heap->news) >= HAK_NEWS_WANTED;
+    heap->news = now;
     if (wanted)
         give_up_bins(heap);
     if (much_is_left())
@@ -207,7 +207,7 @@ void hak__upkeep_poll(struct hak_heap *heap)
 {
     uint32_t now = hak_load(&news, HAK_RELAXED);
     hak__background_poll();
-    if (hak_unlikely(now != heap->polling.news))
+    if (hak_unlikely(now != heap->news))
         hear_news(heap, now);
     if (hak_likely(++heap->polling.calls < CALLS_PER_LOOK && (heap->polling.much_ms == 0 || heap->polling.calls < CALLS_IF_MUCH)))
         return;
