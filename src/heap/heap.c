@@ -118,17 +118,21 @@ static void bitmaps_leave(struct hak_heap *heap)
         }
 }
 
-/* A heap keeps one of a size: it may end the spans of others, by adoption or a merge, and need none itself. */
+/* A heap keeps a few of a size: it may end the spans of others, by adoption or a merge, and need none itself. The word behind the link
+ * counts those that follow, at least. */
 void hak__bitmaps_give(struct hak_heap *heap, void *memory, size_t bytes)
 {
+    enum { KEPT = 16 };
     size_t size = bytes / HAK_BITMAP_UNIT - 1;
     hak_assert(memory != NULL && size < HAK_BITMAP_SIZES, "bitmaps of a span that has ended");
     void **head = &heap->sources.bitmaps[size];
-    if (*head != NULL) {
+    uintptr_t follow = *head == NULL ? 0 : ((const uintptr_t *)*head)[1] + 1;
+    ((uintptr_t *)memory)[1] = follow < KEPT ? follow : 0;
+    if (follow >= KEPT) {
         bitmaps_put(&bitmaps_left[size], memory);
         return;
     }
-    *(void **)memory = NULL;
+    *(void **)memory = *head;
     *head = memory;
 }
 
