@@ -76,7 +76,7 @@ def check_tag(wheel, tag):
         raise Failed(f"auditwheel finds {wheel.name} not to be {tag}:\n{shown}")
 
 
-# It links the whole of its compiler's library otherwise, with debug information.
+# Without these zig links the whole of its compiler's library, and debug information.
 ZIG_LINKS = "-Wl,--gc-sections,--strip-debug"
 
 

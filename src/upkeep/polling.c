@@ -169,8 +169,8 @@ void hak__upkeep_poll_now(struct hak_heap *heap)
 
 void hak__polling_hurry(struct hak_heap *heap) { heap->polling.calls = CALLS_PER_LOOK; }
 
-/* What concerns every heap at its next slow path: threads that have ended, and in steps of HAK_NEWS_WANTED refusals of memory. */
-enum { HAK_NEWS_WANTED = 1 << 16 };
+/* What concerns every heap at its next slow path: threads that have ended, and in steps of NEWS_WANTED refusals of memory. */
+enum { NEWS_WANTED = 1 << 16 };
 static _Atomic uint32_t news;
 
 void hak__polling_thread_ended(void) { hak_fetch_add(&news, 1, HAK_RELAXED); }
@@ -178,7 +178,7 @@ void hak__polling_thread_ended(void) { hak_fetch_add(&news, 1, HAK_RELAXED); }
 bool hak__bins_want(void)
 {
     struct hak_heap *mine = hak__heap_mine();
-    uint32_t now = hak_fetch_add(&news, HAK_NEWS_WANTED, HAK_RELAXED) + HAK_NEWS_WANTED;
+    uint32_t now = hak_fetch_add(&news, NEWS_WANTED, HAK_RELAXED) + NEWS_WANTED;
     if ((mine->mode & HAK_MODE_SENTINEL) == 0)
         mine->news = now;
     return hak__heap_last_id() > 1;
@@ -195,7 +195,7 @@ static hak_cold void give_up_bins(struct hak_heap *heap)
 
 static hak_cold void hear_news(struct hak_heap *heap, uint32_t now)
 {
-    bool wanted = (now ^ heap->news) >= HAK_NEWS_WANTED;
+    bool wanted = (now ^ heap->news) >= NEWS_WANTED;
     heap->news = now;
     if (wanted)
         give_up_bins(heap);

@@ -250,9 +250,9 @@ struct hak_cleanup *hak__cleanup_pop(struct hak_uheap *own, void (*function)(voi
 /* --- huge blocks --------------------------------------------------------------------------------------------------------- */
 
 /* Ordinary huge blocks (huge/huge.h), whose first slab's descriptor names the heap and links its list. The heap's lock covers the
- * list; a block is in it exactly while it is in use. */
-
-/* The run's pages mapped for n bytes, as far as known beforehand. */
+ * list; a block is in it exactly while it is in use.
+ *
+ * The run's pages mapped for n bytes, as far as known beforehand. */
 static size_t huge_wanted(size_t n) { return n > PTRDIFF_MAX ? n : hak_align_up(hak_max(n, 1), hak__page_size()); }
 
 static void own_huge_count(struct hak_uheap *own, size_t bytes, bool came)

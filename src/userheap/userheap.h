@@ -152,8 +152,8 @@ hak_inline void hak__share_choose(struct hak_heap *mine, const struct hak_heap *
     mine->share_tag = share == NULL ? 0 : share->tag ^ mine->tag;
 }
 
-/* The thread's share of the heap, found or made, which becomes its last used one; NULL: the system refuses, or the heap's limit is too
- * small for as many shares. */
+/* The thread's share of the heap, a handle that has been validated; found or made, it becomes the last used one. NULL: the system
+ * refuses, the heap's limit is too small for as many shares, or the heap has just ended, which is reported. */
 struct hak_heap *hak__uheap_attach(struct hak_heap *mine, struct hak_uheap *own, const char *function);
 
 /* For a thread that has no share: the first one, whoever has it, with own's lock held. NULL: there is none, and own is not locked. */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "hakmem.h"
+#include "support/memory.h"
 
 enum { WARM = 1000, BLOCKS = 1000, THREADS_MAX = 16, HEAPS_MAX = 4096 };
 
@@ -49,16 +50,6 @@ static void requests(unsigned long rounds)
     }
 }
 
-static size_t resident(void)
-{
-    size_t pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (file == NULL || fscanf(file, "%*u %zu", &pages) != 1)
-        exit(2);
-    fclose(file);
-    return pages * (size_t)sysconf(_SC_PAGESIZE);
-}
-
 /* The first ones are warm-up. The block of malloc's keeps the memory that heaps leave from going back. */
 static void lives(unsigned long rounds, int held)
 {
@@ -68,7 +59,7 @@ static void lives(unsigned long rounds, int held)
     size_t before = 0;
     options.flags = flags == NULL ? 0 : (uint32_t)strtoul(flags, NULL, 0);
     for (unsigned long i = 0; i < WARM + rounds; i++) {
-        before = i == WARM ? resident() : before;
+        before = i == WARM ? resident_bytes() : before;
         hak_heap_t *one = hak_heap_new(&options);
         char *block = hak_heap_malloc(one, size);
         if (block == NULL)
@@ -78,7 +69,7 @@ static void lives(unsigned long rounds, int held)
             hak_heap_destroy(one);
     }
     if (held)
-        printf("bytes=%zu\n", (resident() - before) / rounds);
+        printf("bytes=%zu\n", (resident_bytes() - before) / rounds);
     free(kept);
 }
 

@@ -34,7 +34,7 @@ class HeapPath(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.program = pathlib.Path(cls.folder.name) / "heap_path"
         library = pathlib.Path(os.environ["HAK_TEST_LIB"])
-        subprocess.run([os.environ.get("CC", "cc"), "-O1", "-fno-builtin", f"-I{HERE.parents[1] / 'include'}",
+        subprocess.run([os.environ.get("CC", "cc"), "-O1", "-fno-builtin", f"-I{HERE.parents[1] / 'include'}", f"-I{HERE.parent}",
                         HERE / "heap_path.c", library, f"-Wl,-rpath,{library.parent}", "-pthread", "-o", cls.program],
                        check=True)
 

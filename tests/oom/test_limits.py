@@ -2,9 +2,9 @@
 
 Programs start under `ulimit -v 65536`; of limits from 128 MiB to 1 GiB at least 80 % is usable, in blocks of every
 pool, and can be had again after freeing, in blocks of another pool too and by other threads, old and new; what is free goes back
-to the program's own mappings; under a small HAKMEM_LIMIT no request of a single thread is refused after all was freed, and a thread gets what another one has
-freed between blocks in use, and its cache; hardened mode serves about the same each time; a limit that a program sets on itself later leaves threads and allocation working; virtual size stays
-near what is in use.
+to the program's own mappings; under a small HAKMEM_LIMIT no request of a single thread is refused after all was freed, and a thread
+gets what another one has freed between blocks in use, and its cache; hardened mode serves about the same each time; a limit that a
+program sets on itself later leaves threads and allocation working; virtual size stays near what is in use.
 
 usage: test_limits.py LIBRARY LIMITED
 """

@@ -50,7 +50,7 @@ static void close_and_open(char *p)
     bool again;
     expect(hak__hardened_close(p, large_class(), &again) && !again);
     expect(hak__hardened_is_closed(p, large_class()) && !hak__hardened_hold(p, large_class()));
-    expect(!hak__hardened_close(p, large_class(), &again) && again);   /* the second free of two at once */
+    expect(!hak__hardened_close(p, large_class(), &again) && again); /* the second free of two at once */
     expect(hak__hardened_reopen(p, large_class()));
     expect(!hak__hardened_is_closed(p, large_class()) && is_clear(p));
     expect(hak__hardened_reopen(p, large_class()));
@@ -86,7 +86,7 @@ FRESH_TEST(closed_by_guards)
     char *p = first_block();
     unsigned guarded = fake.guarded, guards = fake.advices[HAK_OS_GUARD];
     if (guarded == 0)
-        return;   /* the kernel has none */
+        return; /* the kernel has none */
     close_and_open(p);
     expect_eq(fake.guarded, guarded);
     expect_eq(fake.advices[HAK_OS_GUARD], guards + 1);
@@ -102,7 +102,7 @@ FRESH_TEST(refused)
     fake.refuse_advise = ENOMEM;
     expect(!hak__hardened_close(p, large_class(), &again) && !again);
     expect(!hak__hardened_is_closed(p, large_class()));
-    memset(p, 0x5a, 100);   /* it is accessible */
+    memset(p, 0x5a, 100); /* it is accessible */
     fake.refuse_advise = 0;
     expect(hak__hardened_close(p, large_class(), &again));
     fake.refuse_advise = ENOMEM;
@@ -117,7 +117,7 @@ FRESH_TEST(splits_are_bounded)
     (void)argument;
     start(false);
     char *p = first_block();
-    for (unsigned i = 0; i < 10000; i++) {   /* opened behind its back: only the count of splits goes on */
+    for (unsigned i = 0; i < 10000; i++) { /* opened behind its back: only the count of splits goes on */
         closed += hak__hardened_close(p, large_class(), &again);
         hak_store(&hak__span_at(hak__slab_of(p))->closed, 0, HAK_RELAXED);
     }
@@ -142,7 +142,7 @@ FRESH_TEST(a_look_keeps_it_open)
 FRESH_TEST(grows_by_pages)
 {
     enum { STEPS = 2048, CALLS_MOST = 100, COPIED_MOST = 1 << 20 };
-    size_t page = hak__os_linux.page_size(), copied = 0, most = hak_max(COPIED_MOST, 64 * page);   /* below 1 MiB all is copied */
+    size_t page = hak__os_linux.page_size(), copied = 0, most = hak_max(COPIED_MOST, 64 * page); /* below 1 MiB all is copied */
     (void)argument;
     start(true);
     char *p = hak_malloc(page);
@@ -188,7 +188,7 @@ FRESH_TEST(a_span_sleeps)
     hak__heap_give(heap, &block, 1, "free");
     size_t mapped = fake.mapped, bytes = (size_t)span->slabs << HAK_SLAB_SHIFT;
     unsigned guarded = fake.guarded;
-    if (!hak__super_is_bare(hak__span_slab(span) / HAK_SUPER_SLABS)) {   /* without guards: with pages of 64 KiB, say */
+    if (!hak__super_is_bare(hak__span_slab(span) / HAK_SUPER_SLABS)) { /* without guards: with pages of 64 KiB, say */
         expect(hak__span_sleep(span) && is_mapped(p));
         expect_eq(hak__heap_take(heap, large_class(), &block, 1), 1);
         expect(block == p && is_clear(block));
@@ -292,12 +292,11 @@ static void is_free_for_good(char *p, uint32_t class)
     expect(hak_realloc(p, 100) == NULL && errno == EINVAL && hak_usable_size(p) == 0);
 }
 
-static struct hak_heap *abandon_heap_of(const void *p)
+static void abandon_heap_of(const void *p)
 {
     struct hak_heap *heap = hak__heap_by_id(hak__owner_id(hak__owner_of(p)));
     expect(hak__heap_lock(heap));
     hak__heap_lose(heap);
-    return heap;
 }
 
 FRESH_TEST(freed_into_an_abandoned_heap)
