@@ -1,6 +1,7 @@
 """All Python but the lab's pleases ruff (ruff.toml) and mypy (mypy.ini), both from the lab's environment in out/lab.
 
-mypy runs once for each folder: scripts import their neighbours, and folders have files of the same names."""
+mypy runs once for each folder: scripts import their neighbours, and folders have files of the same names. Each run has a
+cache of its own, for several at once may damage a shared one: mypy then ends with an internal error."""
 import concurrent.futures
 import os
 import pathlib
@@ -30,7 +31,9 @@ def is_test(path):
 def types(root, files):
     """Complaints about the files of one folder, all tests or none."""
     paths = os.pathsep.join(dict.fromkeys([str(files[0].parent), *SHARED]))
-    options = [f"--config-file={RULES / 'mypy.ini'}", "--no-error-summary", *(OF_TESTS if is_test(files[0]) else [])]
+    cache = pathlib.Path(".mypy_cache", "tests" if is_test(files[0]) else "scripts", files[0].parent)
+    options = [f"--config-file={RULES / 'mypy.ini'}", f"--cache-dir={cache}", "--no-error-summary", "--show-traceback",
+               *(OF_TESTS if is_test(files[0]) else [])]
     found = said(root, PROGRAMS / "mypy", *options, *files, MYPYPATH=paths)
     return [line for line in found if ": note: " not in line]
 
