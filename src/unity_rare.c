@@ -58,3 +58,4 @@
 #include "process/thread.c"
 #include "process/start.c"
 #include "entry/init.c"
+#include "entry/jemalloc.c"

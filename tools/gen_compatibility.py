@@ -102,9 +102,8 @@ def each_change():
 SYSTEMS = """## Systems
 
 What passed of each family of tests, out of those that ran. `./dev test root RELEASE` runs the released library in a root of that Debian;
-`./dev test aarch64` and `riscv64` run under qemu: there was no native run. Redis 8, which calls jemalloc's own functions beside malloc's
-and so cannot run on another malloc, is skipped. On trixie and forky, where the machine was busy,
-`test_fork_family` passed when it was run again by itself.
+`./dev test aarch64` and `riscv64` run under qemu: there was no native run. On trixie and forky, where the machine
+was busy, `test_fork_family` passed when it was run again by itself.
 """
 
 

@@ -16,6 +16,7 @@ LIBC_NAMES = """
     malloc_usable_size malloc_trim mallinfo mallinfo2 malloc_info malloc_stats mallopt
     free_sized free_aligned_sized
     __libc_malloc __libc_calloc __libc_realloc __libc_free __libc_memalign __libc_valloc __libc_pvalloc
+    mallocx rallocx xallocx sallocx dallocx sdallocx nallocx
 """.split()
 
 # operator new and delete: plain, array; nothrow, sized, aligned, and their combinations.

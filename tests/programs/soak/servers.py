@@ -190,7 +190,7 @@ class Named(Program):
 
     name = "named"
     packages = {"named": "bind9", "dig": "bind9-dnsutils", "nsupdate": "bind9-dnsutils"}
-    serving = (Serving("named", 4_000),)
+    serving = (Serving("named", 40_000),)
     lasting = True
     RECORDS = 4000
     CONFIGURATION = """options {{ directory "{folder}"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; recursion no;
