@@ -277,6 +277,15 @@ def test_sanitizer_that_is_preloaded(hello: Path) -> None:
     assert done.returncode == 125 and "LD_PRELOAD brings a sanitizer (libasan-x.so.8)" in done.stderr
 
 
+def test_script_without_a_first_line(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text('echo "$1 $LD_PRELOAD"\nexit 3\n')
+    script.chmod(0o755)
+    for options in ((), ("--stats", "text")):
+        done = hakmem("run", *options, "--", script, "word")
+        assert done.returncode == 3 and re.fullmatch(r"word \S*libhakmem\.so\S*\n", done.stdout)
+
+
 def test_not_found_and_not_executable(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("x")

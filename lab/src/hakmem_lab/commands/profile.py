@@ -269,7 +269,7 @@ def of_program(
             watched.append(MemoryOverTime(pid))
             return watched[-1]
 
-        pid, status = foreground.run(target.path, program, environment, watch)
+        pid, status = foreground.run(*target.execution(program), environment, watch)
         dumps = sorted(Path(folder).glob("profile.*.f.json"))
         own = [path for path in dumps if path.name.startswith(f"profile.{pid}.")]
         if not own:

@@ -115,7 +115,7 @@ def run(
         if to_print(stats, stats_file):
             raise typer.Exit(foreground.end_as(with_text(target, program, environment, watch)))
         foreground.restore_signals()
-        os.execve(target.path, program, environment)
+        os.execve(*target.execution(program), environment)
     except OSError as error:
         complain(f"{program[0]}: {error.strerror}", "Try it without hakmem run.")
         raise typer.Exit(preload.CANNOT_RUN) from None
@@ -137,7 +137,7 @@ def with_text(
         folder = Path(name)
         folder.chmod(0o1777)  # the program may become another user
         environment["HAKMEM_STATS"] = f"text:{folder}/%p"
-        pid, status = foreground.run(target.path, program, environment, watch)
+        pid, status = foreground.run(*target.execution(program), environment, watch)
         sys.stdout.flush()
         # Of two that ended within one tick of the clock, the child was first, and has the higher id.
         written = sorted(folder.iterdir(), key=lambda each: (each.stat().st_mtime_ns, -int(each.name)))

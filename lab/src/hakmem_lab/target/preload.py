@@ -40,6 +40,16 @@ class Program:
             return f"{self.script}, whose interpreter is {self.file.path},"
         return str(self.path)
 
+    def execution(self, words: list[str]) -> tuple[Path, list[str]]:
+        """The file and the words to execute for a command. The kernel refuses a script without a first line #!, which
+        execvp and shells give to the shell."""
+        if self.script is None:
+            return self.path, words
+        with self.script.open("rb") as file:
+            if file.read(2) == b"#!":
+                return self.path, words
+        return self.file.path, ["/bin/sh", str(self.path), *words[1:]]
+
 
 def find(name: str, environment: Mapping[str, str]) -> Path:
     """The file that execvp would execute."""
