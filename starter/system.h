@@ -14,7 +14,7 @@
 #include "base/syscall.h"
 #include "diag/report.h"
 
-enum { PATH_SIZE = 512, AMOUNT_SIZE = 24, STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_NOT_SERVED = 125, STATUS_NOT_FOUND = 127 };
+enum { PATH_SIZE = 4096 /* PATH_MAX */, AMOUNT_SIZE = 24, STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_NOT_SERVED = 125, STATUS_NOT_FOUND = 127 };
 
 extern char **starter_environment;
 int starter_main(int count, char **words);

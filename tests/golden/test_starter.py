@@ -6,6 +6,7 @@ every option; and answers bad input with one line."""
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -117,6 +118,13 @@ class Starter(unittest.TestCase):
             script.write_text("echo $# $1\n")
             script.chmod(0o755)
             self.assertEqual(hakmem("run", str(script), "one", "two").stdout, "2 one\n")
+
+    def test_run_by_a_long_path(self):
+        with tempfile.TemporaryDirectory() as folder:
+            deep = pathlib.Path(folder, *["x" * 200] * 4)
+            deep.mkdir(parents=True)
+            program = shutil.copy(shutil.which("true"), deep)
+            self.assertEqual(hakmem("run", program).returncode, 0)
 
     def test_require(self):
         self.assertEqual(hakmem("run", "--require", "true").returncode, 0)
