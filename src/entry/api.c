@@ -9,6 +9,7 @@
 #include "guard/check.h"
 #include "hakmem.h"
 #include "hakmem_stats.h"
+#include "harden/harden.h"
 #include "kinds/kind.h"
 #include "os/os.h"
 #include "process/process.h"
@@ -32,13 +33,22 @@ hak_export size_t hak_usable_size(const void *p)
     return hak_likely(class != NULL) ? class->size : usable_slow(p);
 }
 
+/* What a block of n bytes has in hardened mode: a canary tells what was asked for, without one the block is its class's. */
+static size_t good_size_hardened(size_t n)
+{
+    uint32_t class = hak__harden_class(HAK_ALIGN, n);
+    if (hak__hardened.canary || (n == 0 && hak__hardened.zero_size))
+        return n;
+    return class < HAK_CLASSES ? hak__hardened.room[class] : hak_align_up(n, hak__page_size());
+}
+
 hak_export size_t hak_good_size(size_t n)
 {
+    if (n > PTRDIFF_MAX)
+        return 0;
     if (hak__is_hardened())
-        return n <= PTRDIFF_MAX ? n : 0;
-    if (n <= HAK_LARGE_MAX)
-        return hak__classes[hak__class_of(n)].size;
-    return n <= PTRDIFF_MAX ? hak_align_up(n, hak__page_size()) : 0;
+        return good_size_hardened(n);
+    return n <= HAK_LARGE_MAX ? hak__classes[hak__class_of(n)].size : hak_align_up(n, hak__page_size());
 }
 
 hak_export int hak_is_sparse(const void *p, unsigned percent)
