@@ -85,8 +85,8 @@ static hak_noinline void after_give_slow(struct hak_heap *heap, struct hak_span 
     if (hak__span_allocated(span) == 0) {
         struct hak_span *first = heap->classes[span->class].spans;
         bool last = first == NULL || (first == span && span->next == NULL);
-        bool stays = span->keys == HAK_SPAN_HARDENED && hak__hardened.regions;
-        if (!stays && (hak__span_is_inherited(span) || !hak__retain_empty_span(last, hak__classes[span->class].size))) {
+        bool region = span->keys == HAK_SPAN_HARDENED && hak__hardened.regions, stays = region && span->account != HAK_SPAN_MERGED;
+        if (!stays && (region || hak__span_is_inherited(span) || !hak__retain_empty_span(last, hak__classes[span->class].size))) {
             hak__span_unguard(span);
             hak__heap_end_span(heap, span);
             return;

@@ -164,6 +164,7 @@ struct hak_span {
 };
 
 #define HAK_SPAN_DESTROYED ((void *)1)
+#define HAK_SPAN_MERGED ((void *)2) /* of a hardened span: its user heap has been merged, so it ends when it is empty */
 
 /* In any slab: rights of its own pages; in a span's first slab: of any page of the span. */
 enum { HAK_SHIELD_SLAB = 1, HAK_SHIELD_SPAN = 2 };

@@ -11,6 +11,7 @@
 #include "cache/large_cache.h"
 #include "diag/report.h"
 #include "harden/quarantine.h"
+#include "harden/spans.h"
 #include "huge/huge.h"
 #include "os/os.h"
 
@@ -447,7 +448,7 @@ static void share_move_span(struct hak_heap *from, struct hak_heap *to, struct h
     hak_count(&to->classes[class].span_count, 1);
     hak_count(&from->counts.slabs, 0 - (uint64_t)span->slabs);
     hak_count(&to->counts.slabs, span->slabs);
-    span->account = NULL;
+    span->account = span->keys == HAK_SPAN_HARDENED ? HAK_SPAN_MERGED : NULL;
     hak__span_change_owner(span, to->id);
     if (lists)
         hak__heap_list(to, span);
@@ -474,8 +475,15 @@ static void share_move_spans(struct hak_heap *share, struct hak_heap *into)
 {
     hak__assigned_let_go(share);
     hak__heap_spare(share, HAK_CLASSES);
-    while (share->share.first_span != 0)
-        share_move_span(share, into, &hak__spans[share->share.first_span - 1]);
+    while (share->share.first_span != 0) {
+        struct hak_span *span = &hak__spans[share->share.first_span - 1];
+        if (!hak__span_sleeps(span)) {
+            share_move_span(share, into, span);
+        } else {
+            hak__span_unguard(span);
+            hak__heap_end_span(share, span);
+        }
+    }
     share->sources.idle_classes = 0;
 }
 

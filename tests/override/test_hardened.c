@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 
 #include "hakmem.h"
+#include "hakmem_stats.h"
 
 enum { MANY = 4000, SLAB = 64 << 10 };
 
@@ -537,6 +538,24 @@ static void freed_in_user_heaps(void)
     hak_heap_reset(parent);
 }
 
+/* What a user heap has left to malloc by a merge goes back once it is free, before the merge or after it. */
+static void merged_heaps(void)
+{
+    struct hak_stats stats;
+    for (unsigned round = 0; round < 40; round++) {
+        hak_heap_t *heap = hak_heap_new(NULL);
+        for (unsigned i = 0; i < MANY; i++)
+            kept[i] = hak_heap_malloc(heap, 1000 + i % 3 * 1000);
+        for (unsigned i = 0; i < MANY && round % 2 == 0; i++)
+            hak_free(kept[i]);
+        expect(hak_heap_merge_into_default(heap) == 0);
+        for (unsigned i = 0; i < MANY && round % 2 != 0; i++)
+            hak_free(kept[i]);
+        hak_heap_destroy(heap);
+    }
+    expect(hak_stats_snapshot(&stats, sizeof stats) == 0 && stats.bytes_spans < 64 << 20);
+}
+
 static void run_right(void)
 {
     setenv("HAKMEM_HARDEN", "1", 1);
@@ -560,6 +579,7 @@ int main(int argc, char **argv)
     forks();
     checks_of_busy_heaps();
     freed_in_user_heaps();
+    merged_heaps();
     sizes();
     expect(hak_check_heap());
     return 0;
