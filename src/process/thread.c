@@ -335,8 +335,9 @@ bool hak__thread_fork_child(bool forker)
         exit_heap = NULL;
     }
     if (!forker) {
-        hak__background_fork_child(true);
-        return hak__heaps_fork_further();
+        bool known = hak__heaps_fork_further(); /* if it is not, one of the heaps is probably the forking thread's */
+        hak__background_fork_child(!known);
+        return known;
     }
     if (early_heap != mine)
         early_heap = NULL; /* another thread's heap */
