@@ -84,8 +84,10 @@ static bool has_gone_back(const struct hak_heap *heap, uint64_t now_ms, uint64_t
 
 static hak_cold void polling_decide(struct hak_heap *heap, uint64_t now_ms)
 {
-    if (much_is_left())
+    if (much_is_left()) {
         hak__heap_idle_more(heap, hak_exchange(&left_bytes, 0, HAK_RELAXED));
+        heap->polling.begun_ms = 0; /* it may begin at once, however lately it did: this may be its last slow path for long */
+    }
     bool much = hak_counted(&heap->polling.idle_bytes) >= HAK_POLLING_MUCH;
     uint64_t delay = much ? hak__return_horizon(now_ms) : 0;
     if (much && heap->polling.much_ms == 0)
