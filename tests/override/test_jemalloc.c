@@ -119,7 +119,7 @@ static void *other_thread(void *p)
 static void threads(void)
 {
     pthread_t thread;
-    void *p;
+    void *p = NULL;
     expect(pthread_create(&thread, NULL, other_thread, mallocx(100, 0)) == 0 && pthread_join(thread, &p) == 0);
     expect(p != NULL && is_clear(p, (char *)p + 200));
     free(p);

@@ -62,7 +62,8 @@ FRESH_TEST(once_per_place)
     begin();
     char *p = hak_malloc(100);
     errno = EDOM;
-    for (unsigned i = 0; i < 5; i++)
+    volatile unsigned frees = 5; /* one call of free: a compiler that knew the number could make five */
+    for (unsigned i = 0; i < frees; i++)
         hak_free(p + 16 * (i + 1));
     expect_eq(errno, EDOM);
     expect_eq(reports, 1);
