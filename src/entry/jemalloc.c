@@ -18,7 +18,7 @@ hak_export void dallocx(void *p, int how);
 hak_export void sdallocx(void *p, size_t n, int how);
 hak_export size_t nallocx(size_t n, int how);
 
-static size_t alignment(int how) { return hak_max((size_t)1 << (how & ALIGNMENT), (size_t)HAK_ALIGN); }
+static size_t alignment(int how) { return (size_t)1 << (how & ALIGNMENT); }
 
 hak_export void *mallocx(size_t n, int how)
 {
@@ -36,7 +36,7 @@ hak_export void *rallocx(void *p, size_t n, int how)
     return q;
 }
 
-/* Resizes in place, which it may refuse by giving the size that the block has: as is, this is enough or nothing is. */
+/* Resizes nothing, which its contract allows: the caller compares the size that it is given with the one it wanted. */
 hak_export size_t xallocx(void *p, size_t n, size_t extra, int how)
 {
     (void)n, (void)extra, (void)how;

@@ -1,7 +1,8 @@
 /* upkeep/, with a clock and a system of the test's own: freed memory goes back when the purge delay has passed and not
  * before, from partly used SuperSlabs as from free ones; so do pages in free blocks of idle spans, once, and idle spans
  * themselves; frees that wait for an idle heap are collected and its outbox is published; a poll looks at the clock only
- * now and then, and does nothing while nothing is due; the heap of a thread that has freed much polls until that has gone back;
+ * now and then, and does nothing while nothing is due; the heap of a thread that has freed much polls until that has gone back,
+ * and one that takes over what an ended thread has left;
  * idle records give back half; SuperSlabs are marked, collapsed and kept whole as HAKMEM_THP says. */
 #include "upkeep/upkeep.h"
 
@@ -10,6 +11,7 @@
 #include "cache/cache.h"
 #include "diag/options.h"
 #include "heap/heap.h"
+#include "process/process.h"
 #include "span/pool.h"
 #include "support/fake_os.h"
 #include "support/heaps.h"
@@ -435,6 +437,34 @@ FRESH_TEST_OF_SMALL_PAGES(arming)
     expect_heap_valid(heap);
 }
 
+/* Another thread takes the heap up at once, and may take no further slow path. */
+FRESH_TEST_OF_SMALL_PAGES(what_an_ended_thread_left_is_polled_for_at_once)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = heap_that_freed_much();
+    fake.now += DELAY;
+    hak__upkeep_poll_now(heap);
+    expect(is_polling(heap) && hak__heap_lock(heap));
+    hak__polling_leave(heap);
+    hak__cache_set_polling(heap, false);
+    hak__heap_unlock(heap);
+    hak__polling_thread_ended();
+    hak__upkeep_poll(heap);
+    expect(is_polling(heap));
+    expect_heap_valid(heap);
+}
+
+/* The thread that has forked has no heap, and another one, made since, is the first to notice. */
+FRESH_TEST(a_child_without_heaps_counts_none)
+{
+    (void)argument;
+    start();
+    expect(hak__thread_fork_child(false));
+    hak__background_thread_begins();
+    expect(hak__background_is_alone());
+}
+
 /* What has come and gone by batches meanwhile, and fast, is not held up. */
 FRESH_TEST(polling_heaps_in_a_hurry)
 {
@@ -597,6 +627,8 @@ int main(void)
         cmocka_unit_test(idle_spans_end),
         cmocka_unit_test(what_a_thread_left_goes_back),
         cmocka_unit_test(outboxes_are_published), cmocka_unit_test(arming),
+        cmocka_unit_test(what_an_ended_thread_left_is_polled_for_at_once),
+        cmocka_unit_test(a_child_without_heaps_counts_none),
         cmocka_unit_test(polling_heaps_in_a_hurry), cmocka_unit_test(idle_records_give_back_half),
         cmocka_unit_test(full_superslabs_are_collapsed), cmocka_unit_test(where_huge_pages_are_the_rule),
         cmocka_unit_test(collapse_is_given_up), cmocka_unit_test(never_huge), cmocka_unit_test(always_huge),
