@@ -6,6 +6,8 @@
  * thousand survives for good until as many have; every sixth hour the configuration is read anew, next to the old one; each third
  * day a version comes, whose sizes differ by up to a quarter. SCALE is the sessions that begin in the busiest minute.
  *
+ * Survivors gather for the first sixteen days at the default load, so that fewer than thirty days show little but that.
+ *
  * Prints one line per simulated hour: hour=H live_kib=L resident_kib=R ratio=R/L; then
  *   slope, slope_low, slope_high    of the ratio by day, from the second day on, with its 95 % interval over means of whole days
  *   end_ratio                       mean of the last day
@@ -26,12 +28,12 @@ enum {
 };
 
 static const struct bench_arg drift_args[] = {
-    {"DAYS", "simulated days", 30, 2, DAYS_MOST, NULL},
+    {"DAYS", "simulated days", 60, 2, DAYS_MOST, NULL},
     {"SCALE", "sessions that begin in the busiest minute", 60, 1, 100000, NULL},
     {"SEED", "seed of the random numbers", 1, 0, UINT64_MAX, NULL},
     {"REAL_S", "seconds of real time that an hour takes at least", 0, 0, 3600, NULL},
 };
-static const struct bench_spec drift_spec = BENCH_SPEC("Thirty days of a server: resident over live memory, and whether it grows.", drift_args);
+static const struct bench_spec drift_spec = BENCH_SPEC("Sixty days of a server: resident over live memory, and whether it grows.", drift_args);
 
 /* A block with what was asked for, in front of its content. */
 struct block {

@@ -72,8 +72,8 @@ ROWS = (
     bursts("bursts_16", 16, 100, 100),
     bursts("bursts_64", 64, 1000, 20),
     bursts("bursts_512", 512, 10000, 6),
-    Row("drift", "Thirty simulated days of a server: resident over live memory, its slope by day with its 95 % interval.",
-        "drift 30 60 1", "drift 3 6 1", ("end_ratio", "slope", "slope_low", "slope_high")),
+    Row("drift", "Sixty simulated days of a server: resident over live memory, its slope by day with its 95 % interval.",
+        "drift 60 60 1", "drift 3 6 1", ("end_ratio", "slope", "slope_low", "slope_high")),
     Row("page_tables", "Page tables of 256 MiB of small blocks, and after all but one in 64 are freed.", "page_tables 256 200 64",
         "page_tables 16 200 64", ("pte_kib", "kept_pte_kib")),
     Row("huge_pages", "A growing heap of small blocks: its part in huge pages, and the time of following a pointer through it.",
@@ -178,7 +178,7 @@ def lines_of(row: Row, results: dict[str, list[Figures]]) -> list[list[str]]:
 def chart(row: Row, results: dict[str, list[Figures]], curves: dict[str, list[tuple[float, float]]]) -> str:
     """Drift as a curve; else each allocator's first figure by the system's."""
     if row.name == "drift":
-        return "" if not curves else drawing.curves([drawing.Curve("resident / live, by day", curves)], HAKMEM, "Thirty simulated days")
+        return "" if not curves else drawing.curves([drawing.Curve("resident / live, by day", curves)], HAKMEM, "Sixty simulated days")
     key, system = row.shown[0], middle(results.get(SYSTEM, []), row.shown[0])
     bars = []
     for name, figures in results.items():
