@@ -46,6 +46,8 @@ hak_export size_t hak_good_size(size_t n)
 {
     if (n > PTRDIFF_MAX)
         return 0;
+    if (hak__guarded_wanted() && n <= HAK_MID_MAX) /* a sampled block ends at its guard page */
+        return n;
     if (hak__is_hardened())
         return good_size_hardened(n);
     return n <= HAK_LARGE_MAX ? hak__classes[hak__class_of(n)].size : hak_align_up(n, hak__page_size());

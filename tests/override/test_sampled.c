@@ -1,7 +1,7 @@
 /* Blocks that a profile or the sampled guards have taken are blocks like any other. Expects: what is freed without rights is used
  * again with them, whatever call has taken them; realloc reads what the program may not; in hardened mode a block has just the bytes
  * asked for, also after realloc, and free_sized of that size is right; otherwise a sized free takes what a block was resized to in place, and
- * any size from half of the usable one; aligned requests, of a user heap too, are aligned. */
+ * any size from half of the usable one; what hak_good_size promises may be used; aligned requests, of a user heap too, are aligned. */
 // test: interposed
 #include "cases.h"
 #include "hakmem.h"
@@ -186,6 +186,22 @@ static void halve_and_free(void)
     }
 }
 
+/* What hak_good_size says before a block is asked for may be used in whichever block comes. */
+static void fill_what_was_promised(void)
+{
+    enum { BLOCKS = 20000, MOST = 1000 };
+    static void *blocks[BLOCKS];
+    for (size_t i = 0; i < BLOCKS; i++) {
+        size_t n = 1 + i % MOST, promised = hak_good_size(n);
+        blocks[i] = malloc(n);
+        expect(promised >= n && malloc_usable_size(blocks[i]) >= promised);
+        memset(blocks[i], 1, promised);
+    }
+    for (size_t i = 0; i < BLOCKS; i++)
+        free(blocks[i]);
+}
+
+static void promised_sizes(void) { with_each("promised_sizes", "HAKMEM_HARDEN=0", fill_what_was_promised); }
 static void halved_sizes(void) { with_each("halved_sizes", "HAKMEM_HARDEN=0", halve_and_free); }
 static void alignment(void) { with_each("alignment", NULL, ask_for_alignment); }
 static void little_alignment(void) { with_each("little_alignment", NULL, ask_for_little); }
@@ -199,7 +215,7 @@ int main(int argc, char **argv)
         CASE(rights_come_back),
         CASE(unseen_rights_come_back),
         CASE(realloc_reads),
-        CASE(hardened_sizes), CASE(halved_sizes), CASE(alignment), CASE(hardened_alignment), CASE(little_alignment),
+        CASE(hardened_sizes), CASE(promised_sizes), CASE(halved_sizes), CASE(alignment), CASE(hardened_alignment), CASE(little_alignment),
     };
     return RUN_CASES(cases);
 }
