@@ -35,7 +35,8 @@ static size_t arena_mappings(void) { return hak__arena_state.ends + hak__arena_s
 void hak__arena_unlock(void)
 {
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
-    hak_assert(hak__arena_state.spare + hak__arena_state.pieces + hak__arena_state.tails <= hak__arena_state.mapped,
+    hak_assert(hak__arena_state.spare + hak__arena_state.pieces + hak__arena_state.samples + hak__arena_state.tails
+                   <= hak__arena_state.mapped,
                "parts of the mapped memory are no larger than all of it");
     hak_assert(hak__arena_state.dirty <= hak__arena_state.spare, "dirty memory is mapped and free");
     hak__arena_state.mapping_bytes = 0;
@@ -54,6 +55,14 @@ int hak__arena_map(uintptr_t address, size_t bytes)
     hak__arena_state.mapping = address;
     hak__arena_state.mapping_bytes = bytes;
     return hak__os_map(address, bytes);
+}
+
+void hak__arena_count_samples(size_t difference)
+{
+    hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
+    hak__arena_state.samples += difference;
+    hak__arena_state.mapped += difference;
+    hak__arena_state.peak = hak_max(hak__arena_state.peak, hak__arena_state.mapped);
 }
 
 bool hak__arena_is_crowded(void) { return hak__limit_is_crowded(arena_mappings()); }

@@ -138,6 +138,7 @@ struct hak_arena_state {
     size_t moved; /* the sum of all SuperSlabs' */
     size_t tails; /* the sum of all SuperSlabs' */
     size_t pieces; /* bytes mapped in bare SuperSlabs */
+    size_t samples; /* bytes mapped for sampled blocks outside the window; part of `mapped` */
     size_t ends; /* SuperSlabs in which mapped memory ends; with `moved`, roughly the number of mappings */
     uint32_t newest, oldest; /* the ends of the list of emptied ones: a SuperSlab's number plus one; 0: the list is empty */
     uint64_t look_ms; /* when the list is to be checked for age */
@@ -150,6 +151,7 @@ extern struct hak_arena_state hak__arena_state;
 bool hak__arena_is_mine(void); /* whether the calling thread holds the lock */
 bool hak__arena_inherit(void); /* in a forked child: takes the lock over from an absent thread; false: none held it */
 int hak__arena_map(uintptr_t address, size_t bytes); /* as hak__os_map, and notes the range */
+void hak__arena_count_samples(size_t difference); /* more bytes, or fewer modulo 2^64, are mapped for samples */
 
 /* Whether the arena makes no more mappings because the process nears its limit of them (limit.h). */
 bool hak__arena_is_crowded(void);

@@ -478,7 +478,7 @@ static void sum_anew(void)
     hak__arena_state.ends = count_ends();
     hak__arena_state.taken = hak__arena_state.moved = hak__arena_state.spare = 0;
     hak__arena_state.holes = hak__parts_foreign() * HAK_PART_SUPERS;
-    hak__arena_state.mapped = hak__arena_state.pieces;
+    hak__arena_state.mapped = hak__arena_state.pieces + hak__arena_state.samples;
     for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1)) {
         bool hole = hak_load(&hak__supers[i].kind, HAK_RELAXED) == HAK_SUPER_HOLE;
         hak__arena_state.mapped += hak__supers[i].mapped;
@@ -532,10 +532,10 @@ bool hak__arena_is_valid(void)
                             "a SuperSlab is free or taken", super);
         dirty += is_dirty ? super->dirty : 0;
     }
-    valid &=
-        hak__holds(mapped + hak__arena_state.pieces == hak__arena_state.mapped && dirty == hak__arena_state.dirty
-                       && moved == hak__arena_state.moved && spare == hak__arena_state.spare && tails == hak__arena_state.tails,
-                   "the arena's sums are right", &hak__arena_state);
+    valid &= hak__holds(mapped + hak__arena_state.pieces + hak__arena_state.samples == hak__arena_state.mapped
+                            && dirty == hak__arena_state.dirty && moved == hak__arena_state.moved && spare == hak__arena_state.spare
+                            && tails == hak__arena_state.tails,
+                        "the arena's sums are right", &hak__arena_state);
     valid &= hak__holds(hak__arena_state.ends == count_ends(), "the ends of what is mapped are counted", &hak__arena_state);
     valid &= hak__retained_is_valid();
     hak__arena_unlock();

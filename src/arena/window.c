@@ -7,6 +7,7 @@
 
 #include <errno.h>
 
+#include "arena/limit.h"
 #include "diag/options.h"
 
 enum { RANDOM_TRIES = 8, SMALLEST_SHIFT = 28, GUARDED_SHARE = 4 };
@@ -93,8 +94,6 @@ int hak__window_choose(void)
 
 /* --- sampled blocks -------------------------------------------------------------------------------------------------------- */
 
-_Atomic size_t hak__guarded_bytes;
-
 hak_inline bool is_guarded(uintptr_t address, size_t bytes)
 {
     return guarded_start != 0 && address - guarded_start < hak__guarded_size() && bytes <= HAK_GUARDED_STRIDE;
@@ -103,18 +102,22 @@ hak_inline bool is_guarded(uintptr_t address, size_t bytes)
 int hak__guarded_map(uintptr_t address, size_t bytes)
 {
     hak_assert(is_guarded(address, bytes), "sampled blocks have a range of their own");
-    int code = hak__os_map(address, bytes);
+    hak__arena_lock();
+    int code = hak__limit_allows(hak__arena_state.mapped, bytes) ? hak__os_map(address, bytes) : ENOMEM;
     if (code == 0)
-        hak_fetch_add(&hak__guarded_bytes, bytes, HAK_RELAXED);
+        hak__arena_count_samples(bytes);
+    hak__arena_unlock();
     return code;
 }
 
 bool hak__guarded_unmap(uintptr_t address, size_t bytes)
 {
     hak_assert(is_guarded(address, bytes), "sampled blocks have a range of their own");
+    hak__arena_lock();
     bool done = hak__os_unmap(address, bytes) == 0;
     if (done)
-        hak_fetch_sub(&hak__guarded_bytes, bytes, HAK_RELAXED);
+        hak__arena_count_samples(0 - bytes);
+    hak__arena_unlock();
     return done;
 }
 

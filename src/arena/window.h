@@ -35,8 +35,6 @@ uintptr_t hak__zero_size_start(void);
 hak_cold int hak__guarded_map(uintptr_t address, size_t bytes);
 hak_cold bool hak__guarded_unmap(uintptr_t address, size_t bytes);
 
-extern _Atomic size_t hak__guarded_bytes; /* mapped now */
-
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
 
 /* How many parts from this one on are alike, all free or all foreign, as far as one read shows; 1 if it is open. */

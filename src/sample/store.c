@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "arena/arena.h"
+#include "arena/limit.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "harden/mode.h"
@@ -24,6 +25,7 @@ enum { AREA_STEP = 256 << 10, DISCARD_FROM = 16 << 10, RESIDENT_LEAST = 512 << 1
 struct chunk {
     uint32_t first; /* the first slot's record number */
     uint32_t class; /* plus one; 0: unused */
+    _Atomic uint32_t uses; /* its slots in use, plus one; 0 (set and left under the arena's lock): its memory is not counted */
 };
 
 static uintptr_t reserved_start, reserved_end;
@@ -97,9 +99,9 @@ int hak__store_begin(struct hak_area *sites, struct hak_area *ghosts)
         lay_out(&slot_range, slot_bytes, &at);
         lay_out(&records, table_bytes / 2, &at);
         lay_out(&in_place_table, table_bytes, &at);
-        lay_out(&chunks, chunk_bytes, &at);
         lay_out(sites, table_bytes / 2, &at);
         lay_out(ghosts, table_bytes, &at);
+        lay_out(&chunks, chunk_bytes, &at); /* may end within a page */
         hak__sample.slots = slot_range.start;
         hak__shield_watch(slot_range.start, slot_bytes);
         hak_owner_store(&hak__sample.slots_bytes, slot_bytes);
@@ -171,6 +173,49 @@ static struct hak_record *fresh_slot(uint32_t class)
     return slot_by((uint32_t)before - 1, class, (uint32_t)(before >> 32));
 }
 
+/* The chunk that holds the address; NULL: none has been opened there. */
+static struct chunk *chunk_at(uintptr_t address)
+{
+    size_t number = (address - slot_range.start) / CHUNK;
+    bool there = (number + 1) * sizeof(struct chunk) <= hak_load(&chunks.committed, HAK_ACQUIRE);
+    return there && hak_peek(&chunk_by(number)->class) != 0 ? chunk_by(number) : NULL;
+}
+
+/* Counts one more slot as in use; false: the chunk's memory would exceed the limit. */
+static bool chunk_enter(struct chunk *chunk)
+{
+    uint32_t uses = hak_load(&chunk->uses, HAK_RELAXED);
+    while (uses != 0)
+        if (hak_cas_weak(&chunk->uses, &uses, uses + 1, HAK_RELAXED, HAK_RELAXED))
+            return true;
+    hak__arena_lock();
+    bool counts = hak_load(&chunk->uses, HAK_RELAXED) != 0, may = counts || hak__limit_allows(hak__arena_state.mapped, CHUNK);
+    if (may && !counts)
+        hak__arena_count_samples(CHUNK);
+    if (may)
+        hak_fetch_add(&chunk->uses, counts ? 1 : 2, HAK_RELAXED);
+    hak__arena_unlock();
+    return may;
+}
+
+/* Where mapped bytes count, an unused chunk's pages go back. */
+static void chunk_leave(struct chunk *chunk)
+{
+    bool returns = hak__limit_unmaps();
+    uint32_t uses = hak_load(&chunk->uses, HAK_RELAXED), after;
+    if (returns)
+        hak__arena_lock();
+    do
+        after = returns && uses == 2 ? 0 : uses - 1;
+    while (!hak_cas_weak(&chunk->uses, &uses, after, HAK_RELAXED, HAK_RELAXED));
+    if (after == 0) {
+        hak__os_discard(slot_range.start + (size_t)(chunk - chunk_by(0)) * CHUNK, CHUNK);
+        hak__arena_count_samples(0 - (size_t)CHUNK);
+    }
+    if (returns)
+        hak__arena_unlock();
+}
+
 static void give_record(_Atomic uint64_t *head, struct hak_record *record)
 {
     hak_assert(hak_load(&record->of, HAK_RELAXED) == NULL, "it has left its heap");
@@ -185,21 +230,18 @@ struct hak_record *hak__slot_take(uint32_t class, size_t n, struct hak_samples *
     if (record == NULL && (record = fresh_slot(class)) == NULL)
         return NULL;
     hak_store(&record->state, HAK_SAMPLE_TAKEN, HAK_RELAXED);
-    if (!hak__record_join(record, samples, hak__hardened.on ? n : hak__classes[class].size)) {
+    struct chunk *chunk = chunk_at(record->block);
+    bool enters = chunk_enter(chunk),
+         joins = enters && hak__record_join(record, samples, hak__hardened.on ? n : hak__classes[class].size);
+    if (enters && !joins)
+        chunk_leave(chunk);
+    if (!joins) {
         give_record(&free_records[class], record);
         return NULL;
     }
     if (record->bytes != 0)
         hak_fetch_sub(&resident_slots, record->bytes, HAK_RELAXED);
     return record;
-}
-
-/* The chunk that holds the address; NULL: none has been opened there. */
-static const struct chunk *chunk_at(uintptr_t address)
-{
-    size_t number = (address - slot_range.start) / CHUNK;
-    bool there = (number + 1) * sizeof(struct chunk) <= hak_load(&chunks.committed, HAK_ACQUIRE);
-    return there && hak_peek(&chunk_by(number)->class) != 0 ? chunk_by(number) : NULL;
 }
 
 static struct hak_record *slot_at(uintptr_t address)
@@ -244,6 +286,7 @@ void hak__slot_end(struct hak_record *record, const char *function)
     if (!slot_allow(record->block, hak__classes[class].size)) /* the slot is lost */
         return;
     record->bytes = slot_empty(record->block, hak__classes[class].size);
+    chunk_leave(chunk_at(record->block));
     give_record(&free_records[class], record);
 }
 

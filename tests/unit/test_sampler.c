@@ -1,9 +1,11 @@
 /* profile/sampler.c and switch.c beside tracers: sampling begins when the semaphore of the probes is counted up and ends when it is 0
  * again; for tracers alone no stack is taken and no dump is written, and a profile of the library's own neither ends nor begins with
- * them; a sample's weight is n / (1 - exp(-n / mean)); a process limited to few addresses keeps most of them. */
+ * them; a sample's weight is n / (1 - exp(-n / mean)); a process limited to few addresses keeps most of them; samples count against
+ * HAKMEM_LIMIT. */
 #include <errno.h>
 
 #include "hakmem.h"
+#include "hakmem_stats.h"
 #include "os/groups.h"
 #include "profile/sites.h"
 #include "support/heaps.h"
@@ -121,6 +123,34 @@ FRESH_TEST_UNLESS(few_addresses, is_emulated())
     hak_free(block);
 }
 
+/* Samples count against the limit and as mapped; at the limit blocks are served unsampled; what is freed serves other requests. */
+FRESH_TEST(limited)
+{
+    enum { LIMIT = 64 << 20, N = 1000, ROUNDS = 3 };
+    static void *blocks[2 * LIMIT / N];
+    (void)argument;
+    hak_free(hak_malloc(1));
+    hak__options_read_from("limit:64M", NULL);
+    expect_eq(hak_profile_start(1), 0);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct hak_stats stats;
+        size_t count = 0, sampled = 0;
+        while (count < sizeof blocks / sizeof *blocks && (blocks[count] = hak_malloc(N)) != NULL)
+            sampled += hak__sample_has(blocks[count++]);
+        expect(count * N <= LIMIT && count * N >= LIMIT / 10 * 8 && sampled < count && sampled != 0);
+        expect_eq(hak_stats_snapshot(&stats, sizeof stats), 0);
+        expect(stats.bytes_live <= stats.bytes_mapped && stats.bytes_mapped <= LIMIT && stats.total_peak_bytes <= LIMIT);
+        expect(hak__arena_is_valid());
+        while (count != 0)
+            hak_free(blocks[--count]);
+        expect_eq(hak__arena_state.samples, 0);
+        void *huge = hak_malloc(LIMIT / 10 * 8);
+        expect(huge != NULL);
+        hak_free(huge);
+    }
+    expect(hak_check_heap());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -129,6 +159,7 @@ int main(void)
         cmocka_unit_test(beside_a_profile),
 #endif
         cmocka_unit_test(few_addresses),
+        cmocka_unit_test(limited),
         cmocka_unit_test(weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
