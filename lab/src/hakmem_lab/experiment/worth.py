@@ -141,7 +141,7 @@ def measure(
 ) -> Worth:
     """Carries the rounds out, each in random order, after one for the memory.  timeout_s: for a run."""
     found, order = Worth(), random.Random(seed)
-    resolved = one_run.resolve(command)
+    resolved, environment = one_run.resolve(command), {**environment, **({"WORTH_CPU": "1"} if cpu else {})}
     with tempfile.TemporaryDirectory(prefix="hakmem-") as name, progress.of(1 + rounds * 5, "runs") as tick:
         library, per_ns = build(Path(name))
         found.memory = _memory(resolved, environment, timeout_s)
