@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from hakmem_lab.measure.one_run import Metric, Outcome
 from hakmem_lab.measure.results import Plan
 from hakmem_lab.target.configuration import parse
 
-EXPERIMENTS, ROUNDS, PLANTED = 200, 10, 40
+EXPERIMENTS, ROUNDS, PLANTED = 200, 10, 20
 MOST = 0.025 + 2 * math.sqrt(0.025 * 0.975 / EXPERIMENTS)
 REGEX = r"took ([0-9.]+) ms"
 COUNTER = (("true",), r"==\d+== I\s+refs:\s+([\d,]+)")  # as valgrind says it
@@ -41,8 +42,8 @@ class Simulated:
         is_b = environment.get("HAKMEM_REFILL_COUNT") == "33"
         needs = 1 / (1 + self.effect / 100) if is_b else 1.0
         more = getattr(self, f"_{self.metric}")(needs)
-        base = Outcome(0, self.machine, self.machine, 0.0, 1 << 24, 0, 0, 0, "")
-        return Outcome(**{**vars(base), **more}), None
+        outcome = Outcome(0, self.machine, self.machine, 0.0, 1 << 24, 0, 0, 0, "")
+        return replace(outcome, **more), None
 
     def _instructions(self, needs: float) -> dict[str, Any]:
         """Exact; by addresses and hashes; by how often threads wait; with a rare longer path."""
@@ -73,9 +74,8 @@ def said(metric: str, seed: int, effect: float, folder: Path, monkeypatch: pytes
     """The verdict of one experiment."""
     monkeypatch.setattr(workload, "run", Simulated(metric, seed, effect).run)
     more = {"client": "true", "ready": "1s", "latency": REGEX} if metric == "p99" else {}
-    plan = Plan(
-        command=["true"], typed="hakmem ab", runs=ROUNDS, seed=seed, noise_check=True, anyway=True, **more
-    )
+    given = {"command": ["true"], "typed": "hakmem ab", "runs": ROUNDS, "seed": seed, "noise_check": True, "anyway": True}
+    plan = Plan.model_validate({**given, **more})
     both = [parse("refill_count=32", "A"), parse("refill_count=33", "B")]
     with interleaved.begin("ab", plan, Metric.parse(metric), both, folder / f"{seed}.jsonl") as session:
         session.run()
@@ -88,7 +88,7 @@ def test_metric_error_rates(
 ) -> None:
     monkeypatch.setattr(one_run, "counter", lambda: COUNTER)
     words = [said(metric, seed, 0.0, tmp_path, monkeypatch) for seed in range(EXPERIMENTS)]
-    found = [said(metric, 1000 + seed, 30.0, tmp_path, monkeypatch) for seed in range(PLANTED)]
+    found = [said(metric, 1000 + seed, 100.0, tmp_path, monkeypatch) for seed in range(PLANTED)]
     print(f"{metric}: GO in {words.count('GO')} of {EXPERIMENTS} alike, {found.count('GO')} of {PLANTED} planted")
     assert words.count("GO") / EXPERIMENTS <= MOST
     assert words.count("NO-GO") > 0 and found.count("GO") >= 0.8 * PLANTED and "NO-GO" not in found
