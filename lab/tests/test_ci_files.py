@@ -36,7 +36,8 @@ def test_the_verdict_and_its_comment(name: str, tmp_path: Path) -> None:
     command = command_of(name)
     assert "--runs 5" in command and "--metric instructions" in command
     # A change that changes nothing failed the job.
-    for base, change, status, word in ((long, short, 0, "GO"), (short, long, 1, "NO-GO"), (short, short, 0, "GO|INCONCLUSIVE")):
+    cases = ((long, short, 0, "GO"), (short, long, 1, "NO-GO"), (short, short, 0, "GO|INCONCLUSIVE"))
+    for base, change, status, word in cases:
         for program, place in ((base, "base/program"), (change, "program")):
             shutil.copy(program, tmp_path / place)
         done = subprocess.run(

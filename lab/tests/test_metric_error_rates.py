@@ -1,7 +1,7 @@
 """How often `hakmem ab` says GO of two alike programs by instructions, memory over time and tail latencies.
 
-The programs are simulated: by each run's Outcome, with the noise that such programs have. What turns it into a value, a
-results file and a verdict is the lab's. `./dev test lab -k metric_error_rates -rP` prints the figures of docs/lab.md."""
+The programs are simulated: by each run's Outcome, with the noise that such programs have. What turns it into a value,
+a results file and a verdict is the lab's. `./dev test lab -k metric_error_rates -rP` prints the figures of docs/lab.md."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def said(metric: str, seed: int, effect: float, folder: Path, monkeypatch: pytes
     """The verdict of one experiment."""
     monkeypatch.setattr(workload, "run", Simulated(metric, seed, effect).run)
     more = {"client": "true", "ready": "1s", "latency": REGEX} if metric == "p99" else {}
-    given = {"command": ["true"], "typed": "hakmem ab", "runs": ROUNDS, "seed": seed, "noise_check": True, "anyway": True}
-    plan = Plan.model_validate({**given, **more})
+    given = {"command": ["true"], "typed": "hakmem ab", "runs": ROUNDS, "seed": seed}
+    plan = Plan.model_validate({**given, "noise_check": True, "anyway": True, **more})
     both = [parse("refill_count=32", "A"), parse("refill_count=33", "B")]
     with interleaved.begin("ab", plan, Metric.parse(metric), both, folder / f"{seed}.jsonl") as session:
         session.run()

@@ -52,8 +52,8 @@ class Process(Live):
 
     def page_entries(self, first: int, last: int) -> Any:
         def entry(page: int) -> int:
-            shared = page in self.zero_pages
-            return (PRESENT | (0 if shared else OWN) if page in self.touched else 0) | (SWAPPED if page in self.swapped else 0)
+            present = PRESENT | (0 if page in self.zero_pages else OWN) if page in self.touched else 0
+            return present | (SWAPPED if page in self.swapped else 0)
 
         return np.array([entry(page) for page in range(first, last)], np.uint64)
 
@@ -318,9 +318,11 @@ def test_what_waste_says() -> None:
 
 
 def test_text_ends() -> None:
-    rows = [b"12345678\0tail...", b"1234567\0........", b"no end in sight!", b"tab\tnl\ncr\rx\0...", b"caf\xe9 au lait\0.."]
+    rows = [b"12345678\0tail...", b"1234567\0........", b"no end in sight!", b"tab\tnl\ncr\rx\0..."]
+    rows += [b"caf\xe9 au lait\0.."]
     rows += [b"del\x7f and more\0.", b"~ tilde is one\0.", b"\x1f unit and me\0.", b"\0..............."]
-    found = block_types.text_ends(np.frombuffer(b"".join(each.ljust(16, b".")[:16] for each in rows), np.uint8).reshape(-1, 16))
+    content = b"".join(each.ljust(16, b".")[:16] for each in rows)
+    found = block_types.text_ends(np.frombuffer(content, np.uint8).reshape(-1, 16))
     assert found.tolist() == [8, -1, -1, 11, -1, -1, 14, -1, -1]
 
 
@@ -355,8 +357,9 @@ def types_of(heap: Any) -> list[str]:
 
 def test_types_by_vtable_type_and_first_word() -> None:
     rest = [filled(56, i) for i in range(9)]
-    heap = built({64: [word(CODE) + rest[0], rest[1][:8] + word(TYPE) + rest[1][:48], bytes(64), word(BASE + 5) + rest[3],
-                       rest[4][:24] + word(TYPE) + rest[4][:32], rest[5] + rest[5][:8], rest[2][:16] + word(CODE) + rest[2][:40]]})
+    contents = [word(CODE) + rest[0], rest[1][:8] + word(TYPE) + rest[1][:48], bytes(64), word(BASE + 5) + rest[3]]
+    contents += [rest[4][:24] + word(TYPE) + rest[4][:32], rest[5] + rest[5][:8]]
+    heap = built({64: [*contents, rest[2][:16] + word(CODE) + rest[2][:40]]})
     order, python, zeros, pointer, collected, other, not_there = types_of(heap)
     assert order in ("Order", "_ZTV5Order") and python == collected == "PyUnicode_Type"
     assert (zeros, pointer, other, not_there) == ("zeros", "a pointer first", "other data", "other data")
@@ -424,7 +427,8 @@ def searched(heap: Any, used: set[int], monkeypatch: pytest.MonkeyPatch, own: in
 
 
 def test_cold_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    heap = built({3072: [filled(3072, i) for i in range(4)], 8192: [filled(8192), None, filled(PAGE)]}, [filled(3 * PAGE - 96)])
+    blocks: Blocks = {3072: [filled(3072, i) for i in range(4)], 8192: [filled(8192), None, filled(PAGE)]}
+    heap = built(blocks, [filled(3 * PAGE - 96)])
     first, large, huge = BASE // PAGE, at(heap, 8192) // PAGE, int(heap.huge_start[0]) // PAGE
     found = searched(heap, {first, large + 1, huge}, monkeypatch)
     # The blocks of 3,072 bytes lie in three pages: 0, 0 and 1, 1 and 2, 2.
@@ -600,7 +604,8 @@ MIB = 1 << 20
 def course(live: Sequence[int], **parts: int) -> why.Course:
     """Looks of one second, at live bytes in blocks of 1,024; the rest of 100 MiB is in `parts`."""
     last = {"rss": 100 * MIB, "live": live[-1], **parts}
-    return why.Course([float(i) for i in range(len(live))], [last] * len(live), [{0: 0, 64: MIB, 1024: n - MIB} for n in live])
+    sizes = [{0: 0, 64: MIB, 1024: each - MIB} for each in live]
+    return why.Course([float(i) for i in range(len(live))], [last] * len(live), sizes)
 
 
 def word_of(found: why.Course, blocks: int = 0, size: int = 0) -> str:
@@ -616,7 +621,8 @@ def test_growth_is_in_most_looks_and_a_thousandth() -> None:
     assert word_of(course(steady)) == "growth"  # eight of ten steps
     rocky = [ten, ten + 9000, ten, ten + 9000, ten, ten + 9000, ten, ten + 99000]
     assert word_of(course(rocky)) == "live"
-    assert word_of(course([2 * MIB, 2 * MIB + 4096])) == "live" and word_of(course([2 * MIB, 2 * MIB + 4097])) == "growth"
+    assert word_of(course([2 * MIB, 2 * MIB + 4096])) == "live"
+    assert word_of(course([2 * MIB, 2 * MIB + 4097])) == "growth"
     assert word_of(course([ten])) == "live"
 
 

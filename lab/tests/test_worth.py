@@ -228,13 +228,14 @@ def test_what_worth_says() -> None:
         "Memory: at most 36.0 MiB (36 %) of 100.0 MiB at the peak; 60.0 MiB were live, of which size classes add at "
         "most 6.0 MiB."
     )
-    for faults, advice in ((0.028, "a week"), (0.0292, "an afternoon"), (0.09, "an afternoon"), (0.0912, "a comparison")):
+    advices = ((0.028, "a week"), (0.0292, "an afternoon"), (0.09, "an afternoon"), (0.0912, "a comparison"))
+    for faults, advice in advices:
         assert advice in worth.says(made([0.0] * 3, faults=faults))[0]
 
 
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, str]]]:
-    """Runs of a program with 1,000,000 calls that takes 1 s, and 2 s of processor time; the delays and variables so far."""
+    """Runs of a program with 1,000,000 calls that takes 1 s, and 2 s of processor time; the delays and variables."""
     made = list[tuple[int, dict[str, str]]]()
 
     def instead(command: Sequence[str], environment: Mapping[str, str], limit: float | None = None, **how: Any) -> Any:

@@ -6,7 +6,8 @@ allocator's time it feels. One call in 61 is timed, which gives the allocator's 
 faults, whose cost is calibrated. An allocator whose calls took no time and that never had a page fault would save the
 felt part of both. What other addresses change in the caches is not in it.
 
-Waiting for a processor lengthens the whole, and not the calls in it: on a busy machine `cpu` takes processor time instead.
+Waiting for a processor lengthens the whole, and not the calls in it: on a busy machine `cpu` takes processor time
+instead.
 
 Memory: at the peak, resident memory beside what live blocks asked for at least, by their classes."""
 
