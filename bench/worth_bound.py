@@ -14,11 +14,10 @@ import os
 import subprocess
 import sys
 import tempfile
-import tomllib
 from pathlib import Path
 
 import numpy as np
-
+import tomllib
 from hakmem_lab.decide import statistics
 from hakmem_lab.measure import results
 from hakmem_lab.target import peers

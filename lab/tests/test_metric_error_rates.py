@@ -1,7 +1,8 @@
 """How often `hakmem ab` says GO of two alike programs by instructions, memory over time and tail latencies.
 
 The programs are simulated: by each run's Outcome, with the noise that such programs have. What turns it into a value,
-a results file and a verdict is the lab's. `./dev test lab -k metric_error_rates -rP` prints the figures of docs/lab.md."""
+a results file and a verdict is the lab's. `./dev test lab -k metric_error_rates -rP` prints the figures of
+docs/lab.md."""
 
 from __future__ import annotations
 

@@ -1,124 +1,16 @@
-"""What `hakmem waste`, `cold` and `why` make of heaps of a few blocks that are built here: exact figures."""
+"""What `hakmem waste` and the types of blocks make of heaps of a few blocks that are built here: exact figures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hakmem_lab.inspect import block_types, cold, waste, why
+from hakmem_lab.inspect import block_types, waste
 from hakmem_lab.inspect.arrays import np
 from hakmem_lab.inspect.block_types import Types
-from hakmem_lab.inspect.cold import Cold
-from hakmem_lab.inspect.live import OWN, PRESENT, SWAPPED, Live
-from hakmem_lab.inspect.live_blocks import Batch, Heap
-from hakmem_lab.target import process
-
-PAGE, SLAB, BASE = 4096, 1 << 16, 1 << 40
-SIZES = (16, 32, 64, 128, 256, 1024, 3072, 4096, 8192)
-DATA, CODE, TYPE = 1 << 30, 1 << 33, 1 << 33 | 0x100
-Blocks = dict[int, list[bytes | None]]
-
-
-def word(value: int) -> bytes:
-    return value.to_bytes(8, "little")
-
-
-def filled(size: int, seed: int = 1) -> bytes:
-    return np.random.default_rng(seed).integers(1, 255, size, np.uint8).tobytes()
-
-
-class Process(Live):
-    """A process with one window, whose first pages are resident up to the end of what was written."""
-
-    def __init__(self) -> None:
-        self.name, self.pid, self.root, self.number = "process 7", 7, {"metadata": BASE - SLAB}, {}
-        self.content = {BASE: bytearray(), DATA: bytearray(PAGE)}
-        self.touched: set[int] = set()
-        self.swapped: set[int] = set()
-        self.lost: set[int] = set()  # pages that cannot be read
-        self.zero_pages: set[int] = set()  # the kernel's own
-        self.read: list[int] = []
-        self.memory = self  # type: ignore[assignment]
-
-    @property
-    def page(self) -> int:
-        return PAGE
-
-    def mapped_files(self) -> list[tuple[int, int, str]]:
-        return [(CODE, CODE + 2 * PAGE, "/lib/it.so"), (CODE + 4 * PAGE, CODE + 5 * PAGE, "[heap]")]
-
-    def page_entries(self, first: int, last: int) -> Any:
-        def entry(page: int) -> int:
-            present = PRESENT | (0 if page in self.zero_pages else OWN) if page in self.touched else 0
-            return present | (SWAPPED if page in self.swapped else 0)
-
-        return np.array([entry(page) for page in range(first, last)], np.uint64)
-
-    def read_if_there(self, address: int, size: int) -> bytes | None:
-        self.read.append(address)
-        if any(page in self.lost for page in range(address // PAGE, (address + size - 1) // PAGE + 1)):
-            return None
-        start = max(each for each in self.content if each <= address)
-        found = bytes(self.content[start][address - start : address - start + size])
-        return found + bytes(size - len(found))
-
-    def write(self, address: int, content: bytes) -> None:
-        start = max(each for each in self.content if each <= address)
-        at, held = address - start, self.content[start]
-        held.extend(bytes(max(at + len(content) - len(held), 0)))
-        held[at : at + len(content)] = content
-        self.touch(address, len(content))
-
-    def touch(self, address: int, size: int) -> None:
-        self.touched |= set(range(address // PAGE, (address + size - 1) // PAGE + 1))
-
-
-def built(blocks: Blocks, huge: Sequence[bytes] = ()) -> Any:
-    """A heap with a span of one slab for each size; None is a free block."""
-    heap: Any = object.__new__(Heap)
-    child = Process()
-    heap.allocator = heap.memory = child
-    heap.page, heap.unread, heap.in_hand, heap.samples = PAGE, 0, 0, None
-    heap.sizes = np.array(SIZES, np.int64)
-    starts = [BASE + place * SLAB for place in range(len(blocks))]
-    top = BASE + (len(blocks) + 64) * SLAB
-    heap.blocks = SimpleNamespace(base=BASE, top=top, slab_size=SLAB, super_size=32 * SLAB, freed_key=0)
-    heap.blocks.hardened = SimpleNamespace(on=False, canary=False, room=SIZES)
-    heap.span_start = np.array(starts, np.int64)
-    heap.span_bytes = np.full(len(blocks), SLAB)
-    heap.span_size = np.array(list(blocks), np.int64)
-    heap.span_class = np.array([SIZES.index(size) for size in blocks], np.int64)
-    heap.span_frontier = np.array([len(each) for each in blocks.values()], np.int64)
-    heap.span_hardened = np.zeros(len(blocks), bool)
-    heap.span_number = np.concatenate([[0], np.cumsum(heap.span_frontier)]).astype(np.int64)
-    heap.window_spans, heap.chunks = len(blocks), np.zeros(0, np.int64)
-    heap.span_of_slab = np.arange(len(blocks))
-    every = [content for each in blocks.values() for content in each]
-    heap.live = np.array([content is not None for content in every], bool)
-    for start, (size, contents) in zip(starts, blocks.items(), strict=True):
-        for place, content in enumerate(contents):
-            if content is not None:
-                child.write(start + place * size, content)
-    at = BASE + len(blocks) * SLAB
-    heap.huge_start = np.array([at + place * 8 * SLAB for place in range(len(huge))], np.int64)
-    heap.huge_size = np.array([len(each) for each in huge], np.int64)
-    for start, content in zip(heap.huge_start.tolist(), huge, strict=True):
-        child.write(start, content)
-    return heap
-
-
-def at(heap: Any, size: int, place: int = 0) -> int:
-    """The address of a block."""
-    return int(heap.span_start[heap.span_size.tolist().index(size)]) + place * size
-
-
-def saved(heap: Any) -> dict[str, int]:
-    """What blocks could save; between them there is more."""
-    return {kind: size for kind, size in waste.find(heap).saved.items() if size and kind != "sparse"}
-
+from tests.walked import BASE, CODE, DATA, PAGE, SLAB, TYPE, at, built, filled, pointing, saved, word
 
 # --- the walk ---------------------------------------------------------------------------------------------------------
 
@@ -200,7 +92,7 @@ def test_text_ends_at_its_0_and_the_most_frequent_is_the_example() -> None:
         return (what + b"\0" + filled(64, seed))[:64]
 
     contents = [text(b"a configuration", 1), text(b"a configuration", 2), *(text(b"another one", i) for i in range(3))]
-    (group,) = waste.find(built({64: contents})).groups
+    (group,) = waste.find(built({64: [*contents]})).groups
     assert group.type == "text" and group.saved == {"equal": 64 + 128} and group.bytes == 320
     assert group.example == "'another one', 3 times"
     assert saved(built({64: [text(b"a word!", 1), text(b"a word!", 2)]})) == {}  # may be a number
@@ -227,10 +119,6 @@ def test_a_tail_that_was_never_touched_costs_nothing() -> None:
     found = waste.find(heap)
     assert found.resident == 2 * PAGE and found.live_bytes == 4 * PAGE
     assert "8 KiB of their 16 KiB have no pages" in waste.says(found, "it")[1]
-
-
-def pointing(heap: Any, size: int, place: int, target: int, column: int = 1) -> None:
-    heap.memory.write(at(heap, size, place) + 8 * column, word(target))
 
 
 def test_joined() -> None:
@@ -384,7 +272,7 @@ def test_a_class_that_a_python_program_defined() -> None:
 def test_leading_bytes_that_one_block_in_eight_has() -> None:
     def of(alike: int, others: int) -> list[str]:
         contents = [b"PNGimage" + filled(56, i) for i in range(alike)] + [filled(64, 50 + i) for i in range(others)]
-        return types_of(built({64: contents}))
+        return types_of(built({64: [*contents]}))
 
     assert of(2, 14) == ["begins 'PNGimage'"] * 2 + ["other data"] * 14
     assert of(2, 15) == ["other data"] * 17 and of(1, 0) == ["other data"]
@@ -400,277 +288,3 @@ def test_symbols_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names == ["one", "one", "", "", "two", "two", ""]
     symbols.tables["/lib/it.so"] = (CODE, [(0x10, 16, "late")])
     assert symbols.name(CODE) == ""
-
-
-# --- cold -------------------------------------------------------------------------------------------------------------
-
-
-class Notes:
-    """A watched process in which reading a page sets its note; `own`: bytes that the program begins to use per look."""
-
-    def __init__(self, heap: Any, used: set[int], own: int = 0) -> None:
-        self.heap, self.noted, self.own, self.looks = heap, set(used), own, 0
-        self.live, self.pid, self.huge = heap.memory, 7, 0
-
-    def used(self) -> int:
-        self.looks += 1
-        read = {address // PAGE for address in self.heap.memory.read}
-        return len(self.noted | read & self.heap.memory.touched) * PAGE + self.looks * self.own
-
-
-def searched(heap: Any, used: set[int], monkeypatch: pytest.MonkeyPatch, own: int = 0, swap: int = 0) -> Cold:
-    found = Cold(1.0)
-    monkeypatch.setattr(process, "kilobytes", lambda pid, name: swap)
-    heap.memory.read.clear()
-    cold.Search(heap, Notes(heap, used, own), found).run()  # type: ignore[arg-type]
-    return found
-
-
-def test_cold_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks: Blocks = {3072: [filled(3072, i) for i in range(4)], 8192: [filled(8192), None, filled(PAGE)]}
-    heap = built(blocks, [filled(3 * PAGE - 96)])
-    first, large, huge = BASE // PAGE, at(heap, 8192) // PAGE, int(heap.huge_start[0]) // PAGE
-    found = searched(heap, {first, large + 1, huge}, monkeypatch)
-    # The blocks of 3,072 bytes lie in three pages: 0, 0 and 1, 1 and 2, 2.
-    assert found.classes == [
-        (3072, 4 * 3072, 2 * PAGE),
-        (8192, 8192 + PAGE, 2 * PAGE),
-        (0, 3 * PAGE - 96, 2 * PAGE - 96),
-    ]
-    assert (found.live_bytes, found.cold_bytes, found.cold_pages) == (9 * PAGE - 96, 6 * PAGE - 96, 6 * PAGE)
-    assert (found.unit, found.looks, found.drift, found.swapped) == (1, 9, 0, 0)
-    assert found.blocks[2].tolist() == [0, 2048, 3072, 3072, PAGE, PAGE, 2 * PAGE - 96]
-
-
-def test_cold_in_units_of_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    heap = built({8192: [filled(8192, i) for i in range(8)]})
-    first = BASE // PAGE
-    monkeypatch.setattr(cold, "MOST_LOOKS", 4)
-    monkeypatch.setattr(cold, "LEAST_LOOKS", 2)
-    found = searched(heap, {first, first + 1, first + 2}, monkeypatch)
-    assert (found.unit, found.looks) == (4, 4) and found.cold_bytes == 13 * PAGE
-    assert found.blocks[2].tolist() == [2048, 2048, *[8192] * 6]
-    monkeypatch.setattr(cold, "MOST_S", 0.0)
-    assert searched(heap, set(), monkeypatch).unit == 8
-
-
-def test_what_the_program_begins_to_use_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    heap = built({8192: [filled(8192, i) for i in range(4)]})
-    found = searched(heap, {BASE // PAGE}, monkeypatch, own=16)
-    assert found.drift == 8 * 16 and found.looks == 8 and found.cold_bytes == 7 * PAGE
-
-
-def test_swapped_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    heap = built({8192: [filled(8192), filled(PAGE)]})
-    heap.memory.swapped.add(BASE // PAGE + 3)
-    assert searched(heap, set(), monkeypatch, swap=1 << 20).swapped == PAGE
-    assert searched(heap, set(), monkeypatch, swap=100).swapped == 100
-
-
-def test_nothing_is_cold_without_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = searched(built({64: [None]}), set(), monkeypatch)
-    assert found.live_bytes == found.cold_bytes == 0 and found.classes == [] and found.blocks is None
-
-
-def test_samples_of_cold_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    heap = built({8192: [filled(8192, i) for i in range(3)]})
-    monkeypatch.setattr(cold.time, "monotonic_ns", lambda: ((1 << 32) + 2500) * 1_000_000)
-    starts, born = np.array([BASE + 16384, BASE + 8192, BASE + 8]), np.array([500, 2000, (1 << 32) - 500], np.uint32)
-    heap.samples = SimpleNamespace(starts=starts, born_ms=born)
-    found = searched(heap, {BASE // PAGE + 2}, monkeypatch).samples
-    assert found["cold"].tolist() == [8192, PAGE, 0] and found["age"].tolist() == [2.0, 0.5, 3.0]
-
-
-def test_a_huge_page_has_one_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first look into it raises the count by all its pages."""
-    content = filled(PAGE)
-    heap = built({8192: [filled(8192)]}, [])
-    heap.memory.write(BASE, content * 1024)
-    rises = iter([512, *[0] * 511, 0, *[1] * 511])
-    pages = np.arange(BASE // PAGE, BASE // PAGE + 1024)
-    watched = SimpleNamespace(total=0, reads=0, pid=7, live=heap.memory)
-    looks = iter([0] * (cold.DRIFT_LOOKS + 1))
-
-    def used() -> int:
-        watched.total += PAGE * (next(rises) if next(looks, None) is None else 0)
-        return watched.total
-
-    watched.used = used
-    search = cold.Search(heap, watched, Cold(1.0))  # type: ignore[arg-type]
-    found = search._probe(pages)
-    assert found[:512].all() and found[512:].tolist() == [0.0, *[1.0] * 511]
-
-
-@pytest.mark.parametrize(
-    ("first", "last", "pages"),
-    [
-        ([], [], []),
-        ([5], [5], [5]),
-        ([5, 1, 3], [6, 2, 3], [1, 2, 3, 5, 6]),
-        ([1, 1, 2], [9, 1, 3], [*range(1, 10)]),
-        ([1, 3, 4], [3, 3, 4], [1, 2, 3, 4]),
-    ],
-)
-def test_pages_of_ranges(first: list[int], last: list[int], pages: list[int]) -> None:
-    assert cold.pages_of(np.array(first, np.int64), np.array(last, np.int64)).tolist() == pages
-
-
-def test_what_cold_says() -> None:
-    found = Cold(60.4, live_bytes=4 << 20, cold_bytes=1 << 20, cold_pages=2 << 20, drift=4096, looks=1, unit=2)
-    said = cold.says(found, "it")
-    assert said[0] == "it: 1.0 MiB of 4.0 MiB in live blocks (25 %) were neither read nor written for 60 s."
-    assert "save 1.0 MiB; zswap or madvise(MADV_COLD) could take 2.0 MiB" in said[1]
-    assert said[2].startswith("1 look at 2 pages each took 0.0 s") and "about 4 KiB" in said[2] and len(said) == 4
-    assert len(cold.says(Cold(1.0), "it")) == 3 and "(0 %)" in cold.says(Cold(1.0), "it")[0]
-    more = cold.says(Cold(1.0, huge=2 << 20, swapped=3 << 20), "it")
-    assert more[1].startswith("2.0 MiB lie in huge pages") and more[2].startswith("Another 3.0 MiB") and len(more) == 5
-
-
-SMAPS = f"""\
-{BASE - PAGE:x}-{BASE:x} rw-p 00000000 00:00 0
-Referenced:           64 kB
-AnonHugePages:      2048 kB
-{BASE:x}-{BASE + SLAB:x} rw-p 00000000 00:00 0
-Size:                 64 kB
-Referenced:           12 kB
-AnonHugePages:      4096 kB
-{BASE + SLAB:x}-{BASE + 2 * SLAB:x} rw-p 00000000 00:00 0
-Referenced:            4 kB
-{BASE + (1 << 30):x}-{BASE + (1 << 30) + SLAB:x} rw-p 00000000 00:00 0
-Referenced:          400 kB
-"""
-
-
-@pytest.mark.parametrize("step", [1, 37, 1 << 16])
-def test_used_bytes_of_the_allocators_mappings(step: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "smaps").write_text(SMAPS)
-    monkeypatch.setattr(process, "folder", lambda pid: tmp_path)
-    monkeypatch.setattr(cold, "STEP", step)
-    live = SimpleNamespace(pid=7, number={"window_shift": 20}, root={"window": BASE})
-    watched = cold.Watch(live)  # type: ignore[arg-type]
-    assert watched.used() == 16 << 10 and watched.huge == 4096 << 10
-    assert watched.used() == 16 << 10 and watched.huge == 4096 << 10
-    sampled = {"window_shift": 20, "slots_start": 8, "slots_bytes": 16}
-    memory = SimpleNamespace(word=lambda at: {108: BASE + (1 << 30), 116: SLAB}[at])
-    live = SimpleNamespace(pid=7, number=sampled, root={"window": BASE, "sample": 100}, memory=memory)
-    assert cold.Watch(live).used() == 416 << 10  # type: ignore[arg-type]
-
-
-# --- why --------------------------------------------------------------------------------------------------------------
-
-
-def mapped(start: int, size: int, permissions: str = "rw-p", path: str = "") -> process.Mapping:
-    return process.Mapping(start, start + size, permissions, 0, 0, path)
-
-
-def test_blocks_to_which_nothing_leads(monkeypatch: pytest.MonkeyPatch) -> None:
-    heap = built({64: [filled(64, i) for i in range(5)], 256: [filled(256, 8), None]}, [filled(SLAB, 9)])
-    pointing(heap, 256, 0, at(heap, 64, 1))
-    pointing(heap, 64, 1, at(heap, 64, 2) + 60)
-    pointing(heap, 64, 3, at(heap, 64, 3))  # only its own
-    huge = int(heap.huge_start[0])
-    heap.memory.write(huge + 8, word(at(heap, 64, 4)))
-    heap.memory.write(huge + 16, word(huge))
-    heap.memory.write(DATA + 8, word(at(heap, 256) + 255))
-    spaces = [mapped(DATA, PAGE), mapped(BASE, 8 * SLAB)]
-    monkeypatch.setattr(process, "mappings", lambda pid: spaces)
-    found = why.unreferenced(heap)
-    assert {start: size for start, (size, _) in found.items()} == {
-        at(heap, 64, 0): 64,
-        at(heap, 64, 3): 64,
-        huge: SLAB,
-    }
-    words = np.frombuffer(filled(64, 0), np.uint64)
-    assert found[BASE][1] == int(words.sum(dtype=np.uint64))
-    for one in (mapped(DATA, PAGE, "r--p"), mapped(DATA, PAGE, path="[vvar]"), mapped(BASE - SLAB, PAGE)):
-        spaces[0] = one
-        assert at(heap, 256) in why.unreferenced(heap)
-    heap.samples = SimpleNamespace(slots=DATA, end=DATA + PAGE)
-    spaces[0] = mapped(DATA, PAGE)
-    assert why.is_of_samples(heap, DATA) and not why.is_of_samples(heap, DATA + PAGE)
-    assert at(heap, 256) in why.unreferenced(heap)
-
-
-def test_blocks_count_as_lost_that_two_walks_find_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    walks = iter([{1: (10, 5), 2: (20, 6), 3: (30, 7), 4: (40, 8)}, {1: (10, 5), 2: (20, 9), 4: (40, 8), 5: (50, 1)}])
-    monkeypatch.setattr(why, "Heap", lambda live: live)
-    monkeypatch.setattr(why, "unreferenced", lambda heap: next(walks))
-    assert why.lost(None) == (2, 50)  # type: ignore[arg-type]
-
-
-MIB = 1 << 20
-
-
-def course(live: Sequence[int], **parts: int) -> why.Course:
-    """Looks of one second, at live bytes in blocks of 1,024; the rest of 100 MiB is in `parts`."""
-    last = {"rss": 100 * MIB, "live": live[-1], **parts}
-    sizes = [{0: 0, 64: MIB, 1024: each - MIB} for each in live]
-    return why.Course([float(i) for i in range(len(live))], [last] * len(live), sizes)
-
-
-def word_of(found: why.Course, blocks: int = 0, size: int = 0) -> str:
-    return why.judge(found, (blocks, size), 7).word
-
-
-def test_growth_is_in_most_looks_and_a_thousandth() -> None:
-    ten = 10 * MIB
-    assert word_of(course([ten + i * 4096 for i in range(11)])) == "growth"
-    assert word_of(course([ten, ten + 10486, ten + 10486])) == "live"
-    assert word_of(course([ten, ten + 10497, ten + 10497])) == "growth"
-    steady = [ten, ten + 90000, ten + 80000, ten + 100000, ten + 90000, ten + 110000, ten + 120000, *[ten + 130000] * 4]
-    assert word_of(course(steady)) == "growth"  # eight of ten steps
-    rocky = [ten, ten + 9000, ten, ten + 9000, ten, ten + 9000, ten, ten + 99000]
-    assert word_of(course(rocky)) == "live"
-    assert word_of(course([2 * MIB, 2 * MIB + 4096])) == "live"
-    assert word_of(course([2 * MIB, 2 * MIB + 4097])) == "growth"
-    assert word_of(course([ten])) == "live"
-
-
-def test_growth_says_its_rate_and_size() -> None:
-    found = why.judge(course([10 * MIB, 11 * MIB, 12 * MIB]), (3, 3000), 7)
-    assert found.word == "growth" and "--seconds 60" in found.next and "profile 7 " in found.next
-    assert found.said == (
-        "100.0 MiB are resident, of which 12.0 MiB are live blocks; live memory changed by 2.0 MiB in 2 s."
-        " That is 3.52 GiB an hour, most of it in blocks of 1024 bytes. No pointer leads to 3 blocks of 3 KiB."
-    )
-    huge = course([10 * MIB, 10 * MIB])
-    huge.classes[1] = {0: 5 * MIB, 64: MIB, 1024: 9 * MIB}
-    assert "most of it in huge blocks" in why.judge(huge, (0, 0), 7).said
-
-
-def test_leaks() -> None:
-    growing, still = course([9 * MIB, 10 * MIB]), course([50 * MIB] * 2)
-    assert word_of(growing, 5, MIB + 1) == "leak" and word_of(growing, 5, MIB) == "growth"
-    assert word_of(still, 5, 10 * MIB + 1) == "leak" and word_of(still, 5, 10 * MIB) == "live"
-    assert word_of(course([90 * MIB] * 2), 5, 9 * MIB + 1) == "live"
-    assert why.judge(still, (5, 11 * MIB), 7).said.endswith("No pointer leads to 5 blocks of 11.0 MiB.")
-
-
-@pytest.mark.parametrize(
-    ("part", "word", "said"),
-    [
-        ("free_in_slabs", "fragmentation", "free bytes of spans"),
-        ("frontier_slack", "fragmentation", "free bytes of spans"),
-        ("empty", "retention", "unused memory"),
-        ("cached", "cache", "ready in the threads' caches"),
-        ("not_ours", "elsewhere", "are not blocks"),
-        ("metadata", "elsewhere", "are not blocks"),
-    ],
-)
-def test_what_else_is_large(part: str, word: str, said: str) -> None:
-    still = [50 * MIB] * 2
-    found = why.judge(course(still, **{part: 20 * MIB + 1}), (0, 0), 7)
-    assert found.word == word and said in found.said and "20.0 MiB are " in found.said
-    assert "{pid}" not in found.next and word_of(course(still, **{part: 20 * MIB})) == "live"
-    both = course(still, free_in_slabs=15 * MIB, frontier_slack=15 * MIB, empty=25 * MIB)
-    assert word_of(both) == "fragmentation"
-    found = why.judge(course(still), (0, 0), 7)
-    assert found.said.endswith("Nothing else is large.") and "waste 7," in found.next
-
-
-def test_a_part_of_a_small_process_is_no_reason() -> None:
-    small = course([5 * MIB] * 2, empty=4 * MIB)
-    small.ledgers[-1]["rss"] = 9 * MIB
-    assert word_of(small) == "live"
-    small.ledgers[-1]["empty"] += 1
-    assert word_of(small) == "retention"

@@ -280,7 +280,7 @@ def test_without_a_compiler_it_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(worth, "SOURCE", tmp_path / "absent.c")
     with pytest.raises(Exception, match="does not compile here"):
         worth.build(tmp_path)
-    monkeypatch.setattr(worth.shutil, "which", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(Exception, match="needs a C compiler"):
         worth.build(tmp_path)
 
@@ -295,7 +295,8 @@ def test_a_busy_machine_and_a_long_call(tmp_path: Path) -> None:
         "-fPIC",
         name="slow.so",
     )
-    source = "#include <stdlib.h>\nint main(void) { for (int i = 0; i < 61; i++) if (realloc(NULL, 12345) == NULL) return 1; }"
+    source = ("#include <stdlib.h>\n"
+              "int main(void) { for (int i = 0; i < 61; i++) if (realloc(NULL, 12345) == NULL) return 1; }")
     program = compile_c(tmp_path, source)
     library, _ = worth.build(tmp_path)
     for more, least, most in (({}, 20e6, 1e12), ({"WORTH_CPU": "1"}, 1, 10e6)):

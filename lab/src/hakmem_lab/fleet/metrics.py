@@ -80,7 +80,8 @@ METRICS = (
         name="restarts",
         # A process that restarts with another allocator or version begins another series, which VictoriaMetrics counts
         # as a change and Prometheus does not.
-        query=_counted("changes((max without (allocator, version) (hakmem_process_start_time_seconds{$select}))[1d:$step])"),
+        query=_counted(
+            "changes((max without (allocator, version) (hakmem_process_start_time_seconds{$select}))[1d:$step])"),
         role="guard",
         scale="difference",
         margin=0.1,
