@@ -32,9 +32,12 @@ TREE = Path(__file__).resolve().parents[1]
 LAB = TREE / "lab"
 PACKAGE = LAB / "src" / "hakmem_lab"
 MODULES = ("decide/verdict", "decide/statistics", "measure/one_run", "experiment/search", "measure/results", "decide/sweep",
-           "decide/allocator_comparison", "commands/ab", "commands/sweep", "commands/compare", "commands/tune")
-TESTS = ("ab", "baselines", "cases", "commands", "configuration", "interleaved", "exports", "grids", "history", "one_run", "noise",
-         "report", "results", "run", "search", "server_runner", "statistics", "tables", "tune", "verdict")
+           "decide/allocator_comparison", "commands/ab", "commands/sweep", "commands/compare", "commands/tune",
+           "inspect/waste", "inspect/cold", "inspect/why", "inspect/block_types", "inspect/live_blocks", "experiment/worth",
+           "commands/waste", "commands/cold", "commands/why", "commands/worth")
+TESTS = ("ab", "baselines", "cases", "cold", "commands", "configuration", "interleaved", "exports", "grids", "history", "one_run", "noise",
+         "report", "results", "run", "search", "server_runner", "statistics", "tables", "tune", "two_programs", "verdict", "walked_cold", "walked_heap",
+         "waste", "why", "worth")
 SAME = {"Eq_Is", "NotEq_IsNot", "Is_Eq", "IsNot_NotEq"}
 PATIENCE = 3.0  # a mutant may take so many times its tests' time
 PRELOADED = ("numpy", "scipy.stats", "pytest", "pydantic", "typer", "rich.table", "rich.panel", "psutil", "plotly.graph_objects",
@@ -232,15 +235,15 @@ def chosen_tests(mutant: Mutant, lines: dict[int, list[str]], times: dict[str, f
     return found
 
 
-def measured(folder: Path, pool: Any) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
+def measured(folder: Path, pool: Any, tests: Sequence[str]) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
     """Lines and times, kept for a further run on the same files."""
-    kept = folder / "covered.json"
+    kept = folder / ("covered.json" if tuple(tests) == TESTS else f"covered-{'-'.join(tests)}.json")
     stamp = max(path.stat().st_mtime for root in (PACKAGE, LAB / "tests") for path in root.rglob("*.py"))
     if kept.is_file() and kept.stat().st_mtime > stamp:
         lines, times = json.loads(kept.read_text())
         return {name: {int(key): each for key, each in rows.items()} for name, rows in lines.items()}, times
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        lines, names = cover(Path(place), [f"tests/test_{name}.py" for name in TESTS])
+        lines, names = cover(Path(place), [f"tests/test_{name}.py" for name in tests])
     times = dict(pool.imap_unordered(passes_unchanged, names))
     for name in sorted(name for name, took in times.items() if not took):
         print(f"not used: {name} fails in a forked process")
@@ -252,6 +255,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", default=MODULES, help=f"of {', '.join(MODULES)}")
     parser.add_argument("--sample", type=int, help="at most so many changes of each module")
+    parser.add_argument("--tests", default=",".join(TESTS), help="by these alone, such as cold,waste")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--most", type=float, default=60.0, help="seconds of tests for one change")
     parser.add_argument("--least", type=float, default=85.0, help="fail when a module has less %%")
@@ -260,7 +264,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     low = []
     with multiprocessing.get_context("fork").Pool(os.cpu_count(), begin, (folder,)) as pool:
-        lines, times = measured(folder, pool)
+        lines, times = measured(folder, pool, opt.tests.split(","))
         for module in opt.modules:
             every = mutants(module)
             some = random.Random(opt.seed).sample(every, min(opt.sample or len(every), len(every)))

@@ -1,4 +1,4 @@
-"""A real Prometheus with the samples of simulated fleets, backfilled by promtool."""
+"""A real server with the samples of simulated fleets: Prometheus, backfilled by promtool, or VictoriaMetrics by its import."""
 
 from __future__ import annotations
 
@@ -13,43 +13,63 @@ from pathlib import Path
 
 import simulated
 
-NEEDED = ("prometheus", "promtool")
+PROMETHEUS, VICTORIA = "prometheus", "victoria-metrics"
+NEEDED = {PROMETHEUS: ("prometheus", "promtool"), VICTORIA: (VICTORIA,)}
 READY_S, BACKFILL_S = 60, 600
 
 
-def is_here() -> bool:
-    return all(map(shutil.which, NEEDED))
+def is_here(engine: str = PROMETHEUS) -> bool:
+    return all(map(shutil.which, NEEDED[engine]))
 
 
-def backfill(fleets: list[simulated.Fleet], folder: Path, only_resident: bool = False) -> int:
-    """Writes the fleets' samples as blocks into folder/data; the number of samples."""
+def backfill(fleets: list[simulated.Fleet], folder: Path, only_resident: bool = False, engine: str = PROMETHEUS) -> int:
+    """Writes the fleets' samples into folder/data; the number of samples."""
     text = folder / "samples.om"
     count = simulated.write(fleets, text, only_resident)
-    command = ["promtool", "tsdb", "create-blocks-from", "--max-block-duration=1458h", "openmetrics", str(text), str(folder / "data")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BACKFILL_S)
-    if done.returncode != 0:
-        raise RuntimeError(f"promtool: {done.stderr[-1000:]}")
+    if engine == VICTORIA:
+        import_into_victoria(text, folder)
+    else:
+        command = ["promtool", "tsdb", "create-blocks-from", "--max-block-duration=1458h", "openmetrics", str(text), str(folder / "data")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BACKFILL_S)
+        if done.returncode != 0:
+            raise RuntimeError(f"promtool: {done.stderr[-1000:]}")
     text.unlink()
     return count
 
 
+def import_into_victoria(text: Path, folder: Path) -> None:
+    with serving(folder, VICTORIA) as url, text.open("rb") as file:
+        size = {"Content-Length": str(text.stat().st_size)}
+        for path, content in (("/api/v1/import/prometheus", file), ("/internal/force_flush", None)):
+            request = urllib.request.Request(url + path, content, size if content else {})
+            with urllib.request.urlopen(request, timeout=BACKFILL_S):
+                pass
+
+
+def command(engine: str, folder: Path, port: int) -> list[str]:
+    if engine == VICTORIA:
+        # Imported series lack the marks of their ends that scraped ones have; so a value is as old as in Prometheus at most.
+        return [VICTORIA, f"-storageDataPath={folder}/data", f"-httpListenAddr=127.0.0.1:{port}", "-retentionPeriod=10y",
+                "-search.maxStalenessInterval=5m", "-memory.allowedBytes=1GiB", "-loggerLevel=ERROR"]
+    (folder / "prometheus.yml").write_text("global: {scrape_interval: 1h}\n", encoding="ascii")
+    return ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+            f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=10y", "--log.level=error"]
+
+
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """Prometheus on folder/data; yields its address."""
+def serving(folder: Path, engine: str = PROMETHEUS) -> Iterator[str]:
+    """The engine on folder/data; yields its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    (folder / "prometheus.yml").write_text("global: {scrape_interval: 1h}\n", encoding="ascii")
-    command = ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-               f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=10y", "--log.level=error"]
-    with (folder / "prometheus.log").open("w", encoding="utf-8") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log)
+    with (folder / f"{engine}.log").open("w", encoding="utf-8") as log:
+        server = subprocess.Popen(command(engine, folder, port), stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"
     try:
         until = time.monotonic() + READY_S
         while not is_ready(url):
             if server.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"prometheus is not ready: {(folder / 'prometheus.log').read_text()[-1000:]}")
+                raise RuntimeError(f"{engine} is not ready: {(folder / f'{engine}.log').read_text()[-1000:]}")
             time.sleep(0.1)
         yield url
     finally:

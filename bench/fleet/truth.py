@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Holds the fleet's verdict against simulated fleets whose truth is known, through a real Prometheus.
+"""Holds the fleet's verdict against simulated fleets whose truth is known, through a real Prometheus or
+VictoriaMetrics.
 
   truth.py rates [--fleets 1000] [--effects 0,0.5,1,2,5]    error rates, coverage, and power against the plan's promise
   truth.py large [--hosts 10000]                            time and memory of one verdict on a large fleet
 
-Every fleet has its own hosts, noise and lot; promtool writes the samples of a hundred into one Prometheus, and each verdict reads its
-own fleet from there, as a user's would. --memory leaves Prometheus out: the statistics alone. --record names the file to which every
+Every fleet has its own hosts, noise and lot; promtool, or VictoriaMetrics' import, writes the samples of a hundred into one server, and each verdict reads its
+own fleet from there, as a user's would. --memory leaves the server out: the statistics alone. --record names the file to which every
 verdict is appended; the same command goes on where it was stopped."""
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ HISTORY = 14
 DAYS = 14
 STEP = "6h"
 THRESHOLD = 1.0  # %
-BATCH = 100  # fleets in one Prometheus
+BATCH = 100  # fleets in one server
 RESIDENT = metrics.METRICS[:1]
 
 
@@ -66,7 +67,7 @@ class Outcome:
     """One verdict on a fleet whose gain is known."""
 
     hosts: int
-    source: str  # prometheus, or memory
+    source: str  # an engine of real.py, or memory
     gain: float  # true, in %
     looks: str
     seed: int
@@ -138,12 +139,12 @@ def judge(made: Made, source: verdict.Source, name: str) -> list[Outcome]:
     return found
 
 
-def through_prometheus(batch: list[Made]) -> list[Outcome]:
+def through_engine(batch: list[Made], engine: str) -> list[Outcome]:
     with tempfile.TemporaryDirectory(prefix="hakmem-fleet-") as name:
-        real.backfill([each.fleet for each in batch], Path(name), only_resident=True)
-        with real.serving(Path(name)) as url:
+        real.backfill([each.fleet for each in batch], Path(name), only_resident=True, engine=engine)
+        with real.serving(Path(name), engine) as url:
             source = Prometheus(url)
-            return [found for each in batch for found in judge(each, source, "prometheus")]
+            return [found for each in batch for found in judge(each, source, engine)]
 
 
 def recorded(record: Path) -> list[Outcome]:
@@ -154,7 +155,7 @@ def rates(asked: argparse.Namespace) -> None:
     """Appends every verdict to the record and goes on where that ends; prints the rates of all that stands in it."""
     start = (int(time.time()) // DAY_S - HISTORY - DAYS) * DAY_S
     kind = simulated.Kind(hosts=asked.hosts or 200, days=HISTORY + DAYS, step_s=metrics.seconds(STEP))
-    looks, source = asked.looks.split(","), "memory" if asked.memory else "prometheus"
+    looks, source = asked.looks.split(","), "memory" if asked.memory else asked.engine
     for gain in map(float, asked.effects.split(",")):
         seeds = [asked.seed + 100_000 * round(10 * gain) + number for number in range(asked.fleets)]
         known = {(each.fleet, each.looks) for each in recorded(asked.record)}
@@ -164,7 +165,7 @@ def rates(asked: argparse.Namespace) -> None:
             if asked.memory:
                 found = [of for each in batch for of in judge(each, simulated.InMemory(each.fleet, STEP, each.plans[0].select), source)]
             else:
-                found = through_prometheus(batch)
+                found = through_engine(batch, asked.engine)
             with asked.record.open("a", encoding="ascii") as file:
                 file.writelines(json.dumps(asdict(each)) + "\n" for each in found if (each.fleet, each.looks) not in known)
             print(f"{gain} %: {first + len(batch)} of {len(todo)}", file=sys.stderr, flush=True)
@@ -179,7 +180,7 @@ def summary(outcomes: list[Outcome]) -> None:
         print(json.dumps({"hosts": hosts, "source": source, "looks": looks} | tally.line()), flush=True)
 
 
-def large(hosts: int, step_s: int) -> dict[str, float | str]:
+def large(hosts: int, step_s: int, engine: str) -> dict[str, float | str]:
     """`hakmem fleet verdict` on a large fleet, as a user runs it: all metrics, a sample per step."""
     start = (int(time.time()) // DAY_S - HISTORY - DAYS) * DAY_S
     fleet = simulated.make(1, start, simulated.Kind(hosts=hosts, days=HISTORY + DAYS, step_s=step_s))
@@ -187,11 +188,11 @@ def large(hosts: int, step_s: int) -> dict[str, float | str]:
     switched_on(fleet, plan, {"resident memory": log_of(1.0)})
     with tempfile.TemporaryDirectory(prefix="hakmem-fleet-") as name:
         folder = Path(name)
-        count = real.backfill([fleet], folder)
+        count = real.backfill([fleet], folder, engine=engine)
         del fleet
         (folder / "plan.json").write_text(plan.model_dump_json())
         before = children_seconds()
-        with real.serving(folder) as url, (folder / "verdict.json").open("w+") as file:
+        with real.serving(folder, engine) as url, (folder / "verdict.json").open("w+") as file:
             began = time.monotonic()
             command = [sys.executable, "-m", "hakmem_lab", "fleet", "verdict", "--prometheus", url, "--plan", str(folder / "plan.json"), "--json"]
             _, status, used = os.wait4(subprocess.Popen(command, stdout=file).pid, 0)
@@ -202,7 +203,7 @@ def large(hosts: int, step_s: int) -> dict[str, float | str]:
             found = verdict.FleetVerdict.model_validate_json(file.read())
     row, own = found.rows[0], used.ru_utime + used.ru_stime
     return {"hosts": hosts, "samples": count, "seconds": seconds, "processor_seconds": own,
-            "processor_seconds_of_prometheus": children_seconds() - before - own, "peak_mib": used.ru_maxrss / 1024,
+            "processor_seconds_of_the_engine": children_seconds() - before - own, "peak_mib": used.ru_maxrss / 1024,
             "verdict": found.verdict, "gain": row.gain, "low": row.low, "high": row.high}
 
 
@@ -220,13 +221,14 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=6, help="hours between the samples of the large fleet")
     parser.add_argument("--looks", default="daily,end", help="each fleet is judged with looks on every day, with one at the end, or both")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--memory", action="store_true", help="without Prometheus")
+    parser.add_argument("--engine", choices=tuple(real.NEEDED), default=real.PROMETHEUS)
+    parser.add_argument("--memory", action="store_true", help="without an engine")
     parser.add_argument("--record", type=Path, default=Path("out/fleet-rates.jsonl"))
     asked = parser.parse_args()
-    if not asked.memory and not real.is_here():
-        sys.exit("prometheus and promtool are not installed: apt-get install prometheus")
+    if not asked.memory and not real.is_here(asked.engine):
+        sys.exit(f"not installed: {' and '.join(real.NEEDED[asked.engine])}")
     if asked.what == "large":
-        print(json.dumps(large(asked.hosts or 10_000, asked.step * 3600)))
+        print(json.dumps(large(asked.hosts or 10_000, asked.step * 3600, asked.engine)))
     else:
         rates(asked)
 

@@ -16,11 +16,20 @@ from typing import Any, ClassVar
 import pytest
 
 from hakmem_lab.decide import allocator_comparison, sweep, verdict
+from hakmem_lab.experiment.worth import Memory, Round, Worth
+from hakmem_lab.inspect import cold, waste
+from hakmem_lab.inspect.cold import Cold
+from hakmem_lab.inspect.waste import KINDS, Group, Waste
 from hakmem_lab.measure import results
 from hakmem_lab.measure.results import NOISE, Experiment, Trial
 from hakmem_lab.pages import ab, compare, index, inputs, report, tune
+from hakmem_lab.pages import cold as cold_page
 from hakmem_lab.pages import page as page_module
 from hakmem_lab.pages import sweep as sweep_page
+from hakmem_lab.pages import waste as waste_page
+from hakmem_lab.pages import worth as worth_page
+from hakmem_lab.profile.heap_dumps import Estimate
+from hakmem_lab.profile.symbols import Frame
 from tests.conftest import make_experiment
 from tests.pages import recording, snapshot, write_bench
 from tests.test_commands import near
@@ -347,7 +356,8 @@ def test_the_checks_notice_what_they_are_for(browser: Any, tmp_path: Path) -> No
 
 
 # Other screens: (width, height, colour scheme, medium).
-SCREENS = [(400, 800, "light", ""), (400, 800, "dark", ""), (1400, 900, "dark", ""), (1000, 1400, "dark", "print")]
+SCREENS = [(width, 900, scheme, "") for width in (400, 1400) for scheme in ("light", "dark")]
+SCREENS += [(1000, 1400, "dark", "print")]
 
 
 @contextmanager
@@ -410,6 +420,44 @@ def test_other_screens(browser: Any, tmp_path: Path, width: int, height: int, sc
             "return [...document.querySelectorAll('.whole')].map((each) => each.getClientRects().length)"
         )
         assert set(lines) == {1}
+
+
+def write_pages_of_memory(folder: Path) -> list[Path]:
+    """Those of waste, cold and worth, with names of every length and stacks."""
+    stack = (Frame("a_function", "a_file.c", 7), Frame("main"))
+    estimate = Estimate(100, 5e6, 1e10)
+    groups = [
+        Group(size, name, 1000, 1000 * (size or 1 << 20), {"equal": 300_000, "tail": 5 << 20}, "'text', 20 times")
+        for size, name in ((64, "text"), (96, "std::map<std::string, Order, std::less<std::string>>"), (0, "zeros"))
+    ]
+    found = Waste(groups, dict.fromkeys(KINDS, 9 << 20), 90 << 20, 3000, 80 << 20, 0, 0, 0)
+    said = waste.says(found, "process 7")
+    waste_page.write(found, {stack: {"equal": estimate}}, "process 7", said, folder / "waste.html")
+    idle = Cold(60, 90 << 20, 70 << 20, 75 << 20, used=[(1.0, 1 << 20), (60.0, 9 << 20)])
+    idle.classes = [(64, 80 << 20, 70 << 20), (0, 10 << 20, 0)]
+    kinds = {"cold": estimate, "age": estimate}
+    cold_page.write(idle, {stack: kinds}, "process 7", cold.says(idle, "process 7"), folder / "cold.html")
+    rounds = [Round(1.0, (1.0, 1.005, 1.01, 1.02 + i / 1000), 1_000_000, 0.05, 0.01) for i in range(5)]
+    worth_page.write(Worth(rounds, Memory(9 << 20, 6 << 20, 1 << 20, 1 << 20)), "./program", folder / "worth.html")
+    return [folder / f"{name}.html" for name in ("waste", "cold", "worth")]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1400])
+def test_pages_of_memory(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
+    with screen(browser, width, 900, scheme, ""):
+        for path in write_pages_of_memory(tmp_path):
+            seen = show(browser, path)
+            assert seen.script("return window.innerWidth") == width and seen.script(BROKEN) == []
+            ground, ink = (
+                sum(int(each) for each in re.findall(r"\d+", seen.script(f"return {code}"))[:3])
+                for code in (
+                    "getComputedStyle(document.body).backgroundColor",
+                    "getComputedStyle(document.querySelector('.plot text')).fill",
+                )
+            )
+            light = scheme == "light"
+            assert (ground > 600 and ink < 300) if light else (ground < 150 and ink > 450), (path, ground, ink)
 
 
 def test_index_of_a_folder(browser: Any, tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def test_queries_are_filled_in() -> None:
     found = metrics.filled(metrics.METRICS[5].query, "node", 'service="a"', "5m")
     assert found == 'sum by (node) (increase(hakmem_cgroup_memory_events_total{event="oom_kill",service="a"}[1d]))'
     assert "{" not in metrics.filled(metrics.METRICS[0].query, "node", "", "5m")
-    assert metrics.filled(metrics.METRICS[1].query, "node", "", "5m").endswith("[86100s:5m]) * 300")
+    assert metrics.filled(metrics.METRICS[1].query, "node", "", "5m").endswith("[86250000ms:5m]) * 300")
     with pytest.raises(LabError, match="not NAME=QUERY"):
         metrics.of_user("p99", "guard")
     for step in ("5", "0m", "1d", "13h"):

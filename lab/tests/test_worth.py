@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -194,3 +195,112 @@ def test_the_command(program: Path, tmp_path: Path) -> None:
 def test_a_run_that_takes_too_long_ends_it() -> None:
     done = hakmem("worth", "--timeout", "1", "--", "sleep", "100")
     assert done.returncode == 1 and "1 s" in done.stderr, done.stderr
+
+
+def test_an_interval_is_students() -> None:
+    assert worth.with_interval([1.0, 2.0, 3.0]) == pytest.approx((2.0, 2 - 2.4841, 2 + 2.4841), abs=1e-4)
+    assert worth.with_interval([4.0]) == (4.0, -math.inf, math.inf)
+
+
+def test_all_of_the_time_in_calls_is_a_bound_nevertheless() -> None:
+    assert made([1e6] * 3, inside=2.0).bound()[0] == pytest.approx(100 * 0.99 / 0.01)
+    assert made([-1e6] * 3).felt() == (0, 0, 0) and made([2e6] * 3).felt() == (1, 1, 1)
+    nothing = Worth([Round(1.0, (1, 1, 1, 1), 0, 0.0, 0.0)] * 2, Memory())
+    assert nothing.felt()[0] == pytest.approx(0, abs=1e-6) and nothing.bound()[0] == pytest.approx(0)
+    uneven = Worth([Round(1.0, (1, 1, 1, 1), 1, 0.0, each) for each in (0.0, 0.1)], Memory())
+    assert uneven.bound()[0] == pytest.approx(100 / 18) and uneven.bound()[1] == 0
+
+
+def test_memory_cannot_save_less_than_nothing() -> None:
+    assert Memory(resident=100, live=99, rounding=0, elsewhere=10).most_saved == 0
+
+
+def test_what_worth_says() -> None:
+    found = made([1e6] * 3, inside=0.02, faults=0.005)
+    said = worth.says(found)
+    assert said[0] == "Time: at most 2.6 % (2.6 .. 2.6) for any allocator; do not spend a week here."
+    assert said[1].startswith(
+        "Of 1 s, 0.02 s are in 1,000,000 calls, of which the program waits for 100 % (100 .. 100), and 0.005 s in page"
+    )
+    assert said[2] == "Memory: the program ended before it could be looked at."
+    found.memory = Memory(resident=100 << 20, live=60 << 20, rounding=6 << 20, elsewhere=10 << 20)
+    assert worth.says(found)[2] == (
+        "Memory: at most 36.0 MiB (36 %) of 100.0 MiB at the peak; 60.0 MiB were live, of which size classes add at "
+        "most 6.0 MiB."
+    )
+    advices = ((0.028, "a week"), (0.0292, "an afternoon"), (0.09, "an afternoon"), (0.0912, "a comparison"))
+    for faults, advice in advices:
+        assert advice in worth.says(made([0.0] * 3, faults=faults))[0]
+
+
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, str]]]:
+    """Runs of a program with 1,000,000 calls that takes 1 s, and 2 s of processor time; the delays and variables."""
+    made = list[tuple[int, dict[str, str]]]()
+
+    def instead(command: Sequence[str], environment: Mapping[str, str], limit: float | None = None, **how: Any) -> Any:
+        delay = int(environment.get("WORTH_TURNS", -1))
+        made.append((delay, {**environment, "limit": str(limit)}))
+        if "WORTH_FILE" in environment:
+            Path(environment["WORTH_FILE"]).write_text("900000 3000 100 250\n100000 500 10 150\n0 0 0 200\n")
+        more = max(delay, 0) / TURNS_PER_NS * 1e-3
+        return one_run.Outcome(0, 1 + more, 1 + 2 * more, 1.0, 1 << 20, FAULTS, 0, 0, "")
+
+    monkeypatch.setattr(one_run, "run", instead)
+    monkeypatch.setattr(worth, "build", lambda folder: (Path("/delay.so"), TURNS_PER_NS))
+    return made
+
+
+@pytest.mark.parametrize("cpu", [False, True])
+def test_measures_in_rounds_of_random_order(simulated: list[tuple[int, dict[str, str]]], cpu: bool) -> None:
+    found = worth.measure(["true"], {"LD_PRELOAD": "/h.so"}, 6, 3, 9.0, cpu)
+    delays = [delay for delay, _ in simulated]
+    assert len(delays) == 31 and delays[0] == -1
+    rounds = [delays[1 + 5 * i : 6 + 5 * i] for i in range(6)]
+    assert all(sorted(each) == [-1, 0, 50, 100, 200] for each in rounds) and len({tuple(each) for each in rounds}) > 2
+    for each in found.rounds:
+        assert each.plain_s == 2 if cpu else each.plain_s == 1
+        assert each.slope == pytest.approx(2e6 if cpu else 1e6) and each.calls == 1_000_000
+        assert each.inside_s == pytest.approx(3000 * 9000e-9 + 500 * 10_000e-9)
+        assert each.faults_s == pytest.approx(FAULTS * 200e-9)
+    for delay, variables in simulated:
+        assert variables["LD_PRELOAD"] == ("/delay.so /h.so" if delay >= 0 else "/h.so") and variables["limit"] == "9.0"
+        assert ("WORTH_CPU" in variables) == cpu
+
+
+def test_a_program_whose_calls_were_not_counted(
+    simulated: list[tuple[int, dict[str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "write_text", lambda *_: None)
+    with pytest.raises(Exception, match="were not counted"):
+        worth.measure(["true"], {"LD_PRELOAD": "/h.so"}, 2, 1)
+
+
+def test_without_a_compiler_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worth, "SOURCE", tmp_path / "absent.c")
+    with pytest.raises(Exception, match="does not compile here"):
+        worth.build(tmp_path)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(Exception, match="needs a C compiler"):
+        worth.build(tmp_path)
+
+
+def test_a_busy_machine_and_a_long_call(tmp_path: Path) -> None:
+    """By processor time, a call in which others have their turns is not longer: it sleeps here."""
+    slow = compile_c(
+        tmp_path,
+        "#include <unistd.h>\n#include <stdlib.h>\nvoid *realloc(void *p, size_t n)"
+        "{ if (n == 12345) usleep(20000); return malloc(n + (p != NULL)); }",
+        "-shared",
+        "-fPIC",
+        name="slow.so",
+    )
+    source = ("#include <stdlib.h>\n"
+              "int main(void) { for (int i = 0; i < 61; i++) if (realloc(NULL, 12345) == NULL) return 1; }")
+    program = compile_c(tmp_path, source)
+    library, _ = worth.build(tmp_path)
+    for more, least, most in (({}, 20e6, 1e12), ({"WORTH_CPU": "1"}, 1, 10e6)):
+        counts = tmp_path / f"counts{len(more)}"
+        environment = clean_environment(LD_PRELOAD=f"{library} {slow}", WORTH_FILE=str(counts), WORTH_TURNS="0", **more)
+        one_run.require_success(one_run.run([str(program)], environment))
+        assert least <= int(counts.read_text().split()[1]) <= most

@@ -60,6 +60,16 @@ cmd_bench() {
       build_preset release
       lab_tool bench/error_rates.py "$@"
       ;;
+    --worth-bound)
+      shift
+      case " $* " in
+        *" --help "*) lab_tool bench/worth_bound.py "$@" ;;
+      esac
+      ensure build
+      ensure peers || say "going on with the allocators that are installed"
+      build_preset release
+      lab_tool bench/worth_bound.py "$@"
+      ;;
     --heaps) shift; bench_beside_peers bench/heaps/heaps.py "$@" ;;
     --publish) bench_suite "$@" ;;
     --suite)

@@ -148,7 +148,7 @@ def ab(
         str | None, typer.Option("--b", metavar="CONFIGURATION", help="The candidate.", show_default=False)
     ] = None,
     runs: opt.Runs = 10,
-    threshold: opt.Threshold = 1.0,
+    threshold: opt.LeastGain = 1.0,
     predict: Annotated[
         str | None,
         typer.Option(metavar="FROM..TO", help="The gain you expect, in %, e.g. '+0.5..1.5'.", show_default=False),

@@ -51,6 +51,12 @@ Warmup = Annotated[int, typer.Option(min=0, max=1000, help="Uncounted rounds bef
 Threshold = Annotated[
     float, typer.Option(metavar="PERCENT", min=0.0, max=1000.0, help="The least gain worth having, in %.")
 ]
+LeastGain = Annotated[
+    float,
+    typer.Option(
+        metavar="PERCENT", min=-50.0, max=1000.0, help="The least gain worth having, in %; -1 accepts a loss of 1 %."
+    ),
+]
 Retries = Annotated[
     int,
     typer.Option(

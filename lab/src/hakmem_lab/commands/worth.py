@@ -28,6 +28,7 @@ def worth(
         list[str], typer.Argument(metavar="-- PROGRAM [ARGUMENTS]", help="What to run.", show_default=False)
     ],
     runs: Annotated[int, typer.Option(min=2, max=1000, help="Rounds of five runs each.")] = 5,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Processor time, of all threads: for a busy machine.")] = False,
     seed: opt.Seed = None,
     timeout: opt.Timeout = None,
     as_json: opt.Json = False,
@@ -39,7 +40,7 @@ def worth(
     from hakmem_lab.experiment.interleaved import seed_or_new
 
     _, environment = prepare(program, None, [], None, None, [], False, library)
-    found = experiment.measure(program, environment, runs, seed_or_new(seed), timeout)
+    found = experiment.measure(program, environment, runs, seed_or_new(seed), timeout, cpu)
 
     def draw(path: Path) -> None:
         from hakmem_lab.pages import worth as pages

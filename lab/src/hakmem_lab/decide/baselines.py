@@ -230,7 +230,7 @@ def _by_metric(case: str, then: Experiment, now: Experiment, comparisons: int) -
         raise LabError(f"{case}: fewer than two complete rounds", "Let it run longer, or save a new baseline.")
     confidence = 1.0 - (1.0 - statistics.CONFIDENCE) / comparisons
     found = statistics.difference(gains[1], gains[0], confidence)
-    threshold = now.head.plan.threshold
+    threshold = abs(now.head.plan.threshold)
     word, reason = judge(found.gain, found.low, found.high, threshold)
     means = [statistics.percent(float(each.mean())) for each in gains]
     wanted = now.head.plan.runs

@@ -81,7 +81,7 @@ def judge(parts: Sequence[Part], baseline: baselines.Baseline | None, other_mach
     beside = [*_busy(found), *_retried({part.name: part.experiment for part in parts})]
     if baseline is None:
         threshold = {part.name: part.experiment.head.plan.threshold for part in parts}
-        worse = [name for name, each in found.items() if each.gain <= -threshold[name] and each.high < 0]
+        worse = [name for name, each in found.items() if each.gain <= -abs(threshold[name]) and each.high < 0]
         better = [name for name, each in found.items() if each.verdict == "GO"]
         word, reason = case_file.overall([each.verdict for each in found.values()], worse, better)
         return Judged(verdict=word, reason=reason, remarks=beside, comparisons=found, changes=None)

@@ -6,6 +6,9 @@ allocator's time it feels. One call in 61 is timed, which gives the allocator's 
 faults, whose cost is calibrated. An allocator whose calls took no time and that never had a page fault would save the
 felt part of both. What other addresses change in the caches is not in it.
 
+Waiting for a processor lengthens the whole, and not the calls in it: on a busy machine `cpu` takes processor time
+instead.
+
 Memory: at the peak, resident memory beside what live blocks asked for at least, by their classes."""
 
 from __future__ import annotations
@@ -130,11 +133,16 @@ def build(folder: Path) -> tuple[Path, float]:
 
 
 def measure(
-    command: Sequence[str], environment: Mapping[str, str], rounds: int, seed: int, timeout_s: float | None = None
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    rounds: int,
+    seed: int,
+    timeout_s: float | None = None,
+    cpu: bool = False,
 ) -> Worth:
     """Carries the rounds out, each in random order, after one for the memory.  timeout_s: for a run."""
     found, order = Worth(), random.Random(seed)
-    resolved = one_run.resolve(command)
+    resolved, environment = one_run.resolve(command), {**environment, **({"WORTH_CPU": "1"} if cpu else {})}
     with tempfile.TemporaryDirectory(prefix="hakmem-") as name, progress.of(1 + rounds * 5, "runs") as tick:
         library, per_ns = build(Path(name))
         found.memory = _memory(resolved, environment, timeout_s)
@@ -142,7 +150,8 @@ def measure(
         for number in range(rounds):
             runs: dict[int, Any] = {}
             for delay in order.sample((-1, *DELAYS), 5):
-                runs[delay] = _run(resolved, environment, Path(name), library, per_ns, delay, timeout_s)
+                outcome, counts = _run(resolved, environment, Path(name), library, per_ns, delay, timeout_s)
+                runs[delay] = (outcome.cpu_s if cpu else outcome.wall_s), counts
                 tick(f"round {number + 1}")
             calls, inside, faults = runs[0][1]
             found.rounds.append(Round(runs[-1][0], tuple(runs[k][0] for k in DELAYS), calls, inside, faults))
@@ -157,8 +166,8 @@ def _run(
     per_ns: float,
     delay: int,
     timeout_s: float | None,
-) -> tuple[float, tuple[int, float, float]]:
-    """The wall time of one run; calls, seconds in them and in page faults."""
+) -> tuple[one_run.Outcome, tuple[int, float, float]]:
+    """One run; calls, seconds in them and in page faults."""
     counts = folder / "counts"
     counts.unlink(missing_ok=True)
     more = {}
@@ -167,7 +176,7 @@ def _run(
         more["WORTH_TURNS"] = str(round(delay * per_ns))
     outcome = one_run.require_success(one_run.run(command, {**environment, **more}, timeout_s))
     if delay < 0:
-        return outcome.wall_s, (0, 0.0, 0.0)
+        return outcome, (0, 0.0, 0.0)
     lines = counts.read_text().splitlines() if counts.exists() else []
     values = np.array([line.split() for line in lines], np.int64).reshape(-1, 4)
     if not len(values) or not values[:, 0].sum():
@@ -177,7 +186,7 @@ def _run(
         )
     inside = float((values[:, 1] * values[:, 0] / np.maximum(values[:, 2], 1)).sum()) * 1e-9
     faults = outcome.minor_faults * float(np.median(values[:, 3])) * 1e-9
-    return outcome.wall_s, (int(values[:, 0].sum()), inside, faults)
+    return outcome, (int(values[:, 0].sum()), inside, faults)
 
 
 def _memory(command: list[str], environment: Mapping[str, str], timeout_s: float | None) -> Memory:

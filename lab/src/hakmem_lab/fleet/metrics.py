@@ -34,8 +34,9 @@ def seconds(step: str) -> int:
 
 def filled(query: str, host_label: str, select: str, step: str) -> str:
     """A query with the label, the selector and the resolution in their places."""
-    # Both ends of a range count: a whole day would have the last sample of the day before.
-    found = query.replace("$day", f"{86_400 - seconds(step)}s").replace("$seconds", str(seconds(step)))
+    # Half a step less than a day: its samples, whether an engine counts a range's left end (Prometheus 2) or not
+    # (Prometheus 3, VictoriaMetrics).
+    found = query.replace("$day", f"{86_400_000 - 500 * seconds(step)}ms").replace("$seconds", str(seconds(step)))
     found = found.replace("$host", host_label).replace("$step", step)
     return re.sub(r"\{([^{}]*),\s*\$select\}|\{\$select\}", lambda m: _selector(m.group(1), select), found)
 
@@ -77,7 +78,10 @@ METRICS = (
     ),
     Metric(
         name="restarts",
-        query=_counted("changes(hakmem_process_start_time_seconds{$select}[1d])"),
+        # A process that restarts with another allocator or version begins another series, which VictoriaMetrics counts
+        # as a change and Prometheus does not.
+        query=_counted(
+            "changes((max without (allocator, version) (hakmem_process_start_time_seconds{$select}))[1d:$step])"),
         role="guard",
         scale="difference",
         margin=0.1,

@@ -1,0 +1,288 @@
+"""What `hakmem cold` and `why` make of heaps of a few blocks that are built here: exact figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hakmem_lab.inspect import cold, why
+from hakmem_lab.inspect.arrays import np
+from hakmem_lab.inspect.cold import Cold
+from hakmem_lab.target import process
+from tests.walked import BASE, DATA, PAGE, SLAB, Blocks, at, built, filled, pointing, word
+
+# --- cold -------------------------------------------------------------------------------------------------------------
+
+
+class Notes:
+    """A watched process in which reading a page sets its note; `own`: bytes that the program begins to use per look."""
+
+    def __init__(self, heap: Any, used: set[int], own: int = 0) -> None:
+        self.heap, self.noted, self.own, self.looks = heap, set(used), own, 0
+        self.live, self.pid, self.huge = heap.memory, 7, 0
+
+    def used(self) -> int:
+        self.looks += 1
+        read = {address // PAGE for address in self.heap.memory.read}
+        return len(self.noted | read & self.heap.memory.touched) * PAGE + self.looks * self.own
+
+
+def searched(heap: Any, used: set[int], monkeypatch: pytest.MonkeyPatch, own: int = 0, swap: int = 0) -> Cold:
+    found = Cold(1.0)
+    monkeypatch.setattr(process, "kilobytes", lambda pid, name: swap)
+    heap.memory.read.clear()
+    cold.Search(heap, Notes(heap, used, own), found).run()  # type: ignore[arg-type]
+    return found
+
+
+def test_cold_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks: Blocks = {3072: [filled(3072, i) for i in range(4)], 8192: [filled(8192), None, filled(PAGE)]}
+    heap = built(blocks, [filled(3 * PAGE - 96)])
+    first, large, huge = BASE // PAGE, at(heap, 8192) // PAGE, int(heap.huge_start[0]) // PAGE
+    found = searched(heap, {first, large + 1, huge}, monkeypatch)
+    # The blocks of 3,072 bytes lie in three pages: 0, 0 and 1, 1 and 2, 2.
+    assert found.classes == [
+        (3072, 4 * 3072, 2 * PAGE),
+        (8192, 8192 + PAGE, 2 * PAGE),
+        (0, 3 * PAGE - 96, 2 * PAGE - 96),
+    ]
+    assert (found.live_bytes, found.cold_bytes, found.cold_pages) == (9 * PAGE - 96, 6 * PAGE - 96, 6 * PAGE)
+    assert (found.unit, found.looks, found.drift, found.swapped) == (1, 9, 0, 0)
+    assert found.blocks[2].tolist() == [0, 2048, 3072, 3072, PAGE, PAGE, 2 * PAGE - 96]
+
+
+def test_cold_in_units_of_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    heap = built({8192: [filled(8192, i) for i in range(8)]})
+    first = BASE // PAGE
+    monkeypatch.setattr(cold, "MOST_LOOKS", 4)
+    monkeypatch.setattr(cold, "LEAST_LOOKS", 2)
+    found = searched(heap, {first, first + 1, first + 2}, monkeypatch)
+    assert (found.unit, found.looks) == (4, 4) and found.cold_bytes == 13 * PAGE
+    assert found.blocks[2].tolist() == [2048, 2048, *[8192] * 6]
+    monkeypatch.setattr(cold, "MOST_S", 0.0)
+    assert searched(heap, set(), monkeypatch).unit == 8
+
+
+def test_what_the_program_begins_to_use_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    heap = built({8192: [filled(8192, i) for i in range(4)]})
+    found = searched(heap, {BASE // PAGE}, monkeypatch, own=16)
+    assert found.drift == 8 * 16 and found.looks == 8 and found.cold_bytes == 7 * PAGE
+
+
+def test_swapped_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    heap = built({8192: [filled(8192), filled(PAGE)]})
+    heap.memory.swapped.add(BASE // PAGE + 3)
+    assert searched(heap, set(), monkeypatch, swap=1 << 20).swapped == PAGE
+    assert searched(heap, set(), monkeypatch, swap=100).swapped == 100
+
+
+def test_nothing_is_cold_without_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = searched(built({64: [None]}), set(), monkeypatch)
+    assert found.live_bytes == found.cold_bytes == 0 and found.classes == [] and found.blocks is None
+
+
+def test_samples_of_cold_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    heap = built({8192: [filled(8192, i) for i in range(3)]})
+    monkeypatch.setattr("time.monotonic_ns", lambda: ((1 << 32) + 2500) * 1_000_000)
+    starts, born = np.array([BASE + 16384, BASE + 8192, BASE + 8]), np.array([500, 2000, (1 << 32) - 500], np.uint32)
+    heap.samples = SimpleNamespace(starts=starts, born_ms=born)
+    found = searched(heap, {BASE // PAGE + 2}, monkeypatch).samples
+    assert found["cold"].tolist() == [8192, PAGE, 0] and found["age"].tolist() == [2.0, 0.5, 3.0]
+
+
+def test_a_huge_page_has_one_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first look into it raises the count by all its pages."""
+    content = filled(PAGE)
+    heap = built({8192: [filled(8192)]}, [])
+    heap.memory.write(BASE, content * 1024)
+    rises = iter([512, *[0] * 511, 0, *[1] * 511])
+    pages = np.arange(BASE // PAGE, BASE // PAGE + 1024)
+    watched = SimpleNamespace(total=0, reads=0, pid=7, live=heap.memory)
+    looks = iter([0] * (cold.DRIFT_LOOKS + 1))
+
+    def used() -> int:
+        watched.total += PAGE * (next(rises) if next(looks, None) is None else 0)
+        return int(watched.total)
+
+    watched.used = used
+    search = cold.Search(heap, watched, Cold(1.0))  # type: ignore[arg-type]
+    found = search._probe(pages)
+    assert found[:512].all() and found[512:].tolist() == [0.0, *[1.0] * 511]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "pages"),
+    [
+        ([], [], []),
+        ([5], [5], [5]),
+        ([5, 1, 3], [6, 2, 3], [1, 2, 3, 5, 6]),
+        ([1, 1, 2], [9, 1, 3], [*range(1, 10)]),
+        ([1, 3, 4], [3, 3, 4], [1, 2, 3, 4]),
+    ],
+)
+def test_pages_of_ranges(first: list[int], last: list[int], pages: list[int]) -> None:
+    assert cold.pages_of(np.array(first, np.int64), np.array(last, np.int64)).tolist() == pages
+
+
+def test_what_cold_says() -> None:
+    found = Cold(60.4, live_bytes=4 << 20, cold_bytes=1 << 20, cold_pages=2 << 20, drift=4096, looks=1, unit=2)
+    said = cold.says(found, "it")
+    assert said[0] == "it: 1.0 MiB of 4.0 MiB in live blocks (25 %) were neither read nor written for 60 s."
+    assert "save 1.0 MiB; zswap or madvise(MADV_COLD) could take 2.0 MiB" in said[1]
+    assert said[2].startswith("1 look at 2 pages each took 0.0 s") and "about 4 KiB" in said[2] and len(said) == 4
+    assert len(cold.says(Cold(1.0), "it")) == 3 and "(0 %)" in cold.says(Cold(1.0), "it")[0]
+    more = cold.says(Cold(1.0, huge=2 << 20, swapped=3 << 20), "it")
+    assert more[1].startswith("2.0 MiB lie in huge pages") and more[2].startswith("Another 3.0 MiB") and len(more) == 5
+
+
+SMAPS = f"""\
+{BASE - PAGE:x}-{BASE:x} rw-p 00000000 00:00 0
+Referenced:           64 kB
+AnonHugePages:      2048 kB
+{BASE:x}-{BASE + SLAB:x} rw-p 00000000 00:00 0
+Size:                 64 kB
+Referenced:           12 kB
+AnonHugePages:      4096 kB
+{BASE + SLAB:x}-{BASE + 2 * SLAB:x} rw-p 00000000 00:00 0
+Referenced:            4 kB
+{BASE + (1 << 30):x}-{BASE + (1 << 30) + SLAB:x} rw-p 00000000 00:00 0
+Referenced:          400 kB
+"""
+
+
+@pytest.mark.parametrize("step", [1, 37, 1 << 16])
+def test_used_bytes_of_the_allocators_mappings(step: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "smaps").write_text(SMAPS)
+    monkeypatch.setattr(process, "folder", lambda pid: tmp_path)
+    monkeypatch.setattr(cold, "STEP", step)
+    live = SimpleNamespace(pid=7, number={"window_shift": 20}, root={"window": BASE})
+    watched = cold.Watch(live)  # type: ignore[arg-type]
+    assert watched.used() == 16 << 10 and watched.huge == 4096 << 10
+    assert watched.used() == 16 << 10 and watched.huge == 4096 << 10
+    sampled = {"window_shift": 20, "slots_start": 8, "slots_bytes": 16}
+    memory = SimpleNamespace(word=lambda at: {108: BASE + (1 << 30), 116: SLAB}[at])
+    live = SimpleNamespace(pid=7, number=sampled, root={"window": BASE, "sample": 100}, memory=memory)
+    assert cold.Watch(live).used() == 416 << 10  # type: ignore[arg-type]
+
+
+# --- why --------------------------------------------------------------------------------------------------------------
+
+
+def mapped(start: int, size: int, permissions: str = "rw-p", path: str = "") -> process.Mapping:
+    return process.Mapping(start, start + size, permissions, 0, 0, path)
+
+
+def test_blocks_to_which_nothing_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    heap = built({64: [filled(64, i) for i in range(5)], 256: [filled(256, 8), None]}, [filled(SLAB, 9)])
+    pointing(heap, 256, 0, at(heap, 64, 1))
+    pointing(heap, 64, 1, at(heap, 64, 2) + 60)
+    pointing(heap, 64, 3, at(heap, 64, 3))  # only its own
+    huge = int(heap.huge_start[0])
+    heap.memory.write(huge + 8, word(at(heap, 64, 4)))
+    heap.memory.write(huge + 16, word(huge))
+    heap.memory.write(DATA + 8, word(at(heap, 256) + 255))
+    spaces = [mapped(DATA, PAGE), mapped(BASE, 8 * SLAB)]
+    monkeypatch.setattr(process, "mappings", lambda pid: spaces)
+    found = why.unreferenced(heap)
+    assert {start: size for start, (size, _) in found.items()} == {
+        at(heap, 64, 0): 64,
+        at(heap, 64, 3): 64,
+        huge: SLAB,
+    }
+    words = np.frombuffer(filled(64, 0), np.uint64)
+    assert found[BASE][1] == int(words.sum(dtype=np.uint64))
+    for one in (mapped(DATA, PAGE, "r--p"), mapped(DATA, PAGE, path="[vvar]"), mapped(BASE - SLAB, PAGE)):
+        spaces[0] = one
+        assert at(heap, 256) in why.unreferenced(heap)
+    heap.samples = SimpleNamespace(slots=DATA, end=DATA + PAGE)
+    spaces[0] = mapped(DATA, PAGE)
+    assert why.is_of_samples(heap, DATA) and not why.is_of_samples(heap, DATA + PAGE)
+    assert at(heap, 256) in why.unreferenced(heap)
+
+
+def test_blocks_count_as_lost_that_two_walks_find_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = iter([{1: (10, 5), 2: (20, 6), 3: (30, 7), 4: (40, 8)}, {1: (10, 5), 2: (20, 9), 4: (40, 8), 5: (50, 1)}])
+    monkeypatch.setattr(why, "Heap", lambda live: live)
+    monkeypatch.setattr(why, "unreferenced", lambda heap: next(walks))
+    assert why.lost(None) == (2, 50)  # type: ignore[arg-type]
+
+
+MIB = 1 << 20
+
+
+def course(live: Sequence[int], **parts: int) -> why.Course:
+    """Looks of one second, at live bytes in blocks of 1,024; the rest of 100 MiB is in `parts`."""
+    last = {"rss": 100 * MIB, "live": live[-1], **parts}
+    sizes = [{0: 0, 64: MIB, 1024: each - MIB} for each in live]
+    return why.Course([float(i) for i in range(len(live))], [last] * len(live), sizes)
+
+
+def word_of(found: why.Course, blocks: int = 0, size: int = 0) -> str:
+    return why.judge(found, (blocks, size), 7).word
+
+
+def test_growth_is_in_most_looks_and_a_thousandth() -> None:
+    ten = 10 * MIB
+    assert word_of(course([ten + i * 4096 for i in range(11)])) == "growth"
+    assert word_of(course([ten, ten + 10486, ten + 10486])) == "live"
+    assert word_of(course([ten, ten + 10497, ten + 10497])) == "growth"
+    steady = [ten, ten + 90000, ten + 80000, ten + 100000, ten + 90000, ten + 110000, ten + 120000, *[ten + 130000] * 4]
+    assert word_of(course(steady)) == "growth"  # eight of ten steps
+    rocky = [ten, ten + 9000, ten, ten + 9000, ten, ten + 9000, ten, ten + 99000]
+    assert word_of(course(rocky)) == "live"
+    assert word_of(course([2 * MIB, 2 * MIB + 4096])) == "live"
+    assert word_of(course([2 * MIB, 2 * MIB + 4097])) == "growth"
+    assert word_of(course([ten])) == "live"
+
+
+def test_growth_says_its_rate_and_size() -> None:
+    found = why.judge(course([10 * MIB, 11 * MIB, 12 * MIB]), (3, 3000), 7)
+    assert found.word == "growth" and "--seconds 60" in found.next and "profile 7 " in found.next
+    assert found.said == (
+        "100.0 MiB are resident, of which 12.0 MiB are live blocks; live memory changed by 2.0 MiB in 2 s."
+        " That is 3.52 GiB an hour, most of it in blocks of 1024 bytes. No pointer leads to 3 blocks of 3 KiB."
+    )
+    huge = course([10 * MIB, 10 * MIB])
+    huge.classes[1] = {0: 5 * MIB, 64: MIB, 1024: 9 * MIB}
+    assert "most of it in huge blocks" in why.judge(huge, (0, 0), 7).said
+
+
+def test_leaks() -> None:
+    growing, still = course([9 * MIB, 10 * MIB]), course([50 * MIB] * 2)
+    assert word_of(growing, 5, MIB + 1) == "leak" and word_of(growing, 5, MIB) == "growth"
+    assert word_of(still, 5, 10 * MIB + 1) == "leak" and word_of(still, 5, 10 * MIB) == "live"
+    assert word_of(course([90 * MIB] * 2), 5, 9 * MIB + 1) == "live"
+    assert why.judge(still, (5, 11 * MIB), 7).said.endswith("No pointer leads to 5 blocks of 11.0 MiB.")
+
+
+@pytest.mark.parametrize(
+    ("part", "word", "said"),
+    [
+        ("free_in_slabs", "fragmentation", "free bytes of spans"),
+        ("frontier_slack", "fragmentation", "free bytes of spans"),
+        ("empty", "retention", "unused memory"),
+        ("cached", "cache", "ready in the threads' caches"),
+        ("not_ours", "elsewhere", "are not blocks"),
+        ("metadata", "elsewhere", "are not blocks"),
+    ],
+)
+def test_what_else_is_large(part: str, word: str, said: str) -> None:
+    still = [50 * MIB] * 2
+    found = why.judge(course(still, **{part: 20 * MIB + 1}), (0, 0), 7)
+    assert found.word == word and said in found.said and "20.0 MiB are " in found.said
+    assert "{pid}" not in found.next and word_of(course(still, **{part: 20 * MIB})) == "live"
+    both = course(still, free_in_slabs=15 * MIB, frontier_slack=15 * MIB, empty=25 * MIB)
+    assert word_of(both) == "fragmentation"
+    found = why.judge(course(still), (0, 0), 7)
+    assert found.said.endswith("Nothing else is large.") and "waste 7," in found.next
+
+
+def test_a_part_of_a_small_process_is_no_reason() -> None:
+    small = course([5 * MIB] * 2, empty=4 * MIB)
+    small.ledgers[-1]["rss"] = 9 * MIB
+    assert word_of(small) == "live"
+    small.ledgers[-1]["empty"] += 1
+    assert word_of(small) == "retention"
