@@ -20,10 +20,8 @@ from systems import kept
 
 MUSL = """## musl
 
-`./dev test musl` builds for musl 1.2 and runs the tests by musl's loader, last on a busy machine. No programs have run
-there but the tests' own. Of 2 MiB of locked memory, which hold a process of musl but none of glibc, the library's file takes 540 KiB.
-`test_signals` ran into its time limit in hardened mode. `test_return` fails now and then: its sawtooth left 23 times what is live where 22
-are allowed; in other runs, as with glibc, 20 to 21. Why is not known.
+`./dev test musl` builds for musl 1.2 and runs the tests by musl's loader. No programs have run there but the tests' own.
+Of 2 MiB of locked memory, which hold a process of musl but none of glibc, the library's file takes 540 KiB.
 
 - musl's loader has no room for thread-local words of a library opened by `dlopen`: preload `libhakmem.so` or link with it.
 - Stacks in reports and profiles end in musl's own functions, which have no unwind tables, and in libraries opened after the start.
