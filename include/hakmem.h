@@ -333,6 +333,20 @@ int hak_heap_stats(hak_heap_t *heap, struct hak_heap_figures *out, size_t size);
 typedef int hak_heap_visitor(void *block, size_t size, void *argument);
 int hak_heap_visit(hak_heap_t *heap, hak_heap_visitor *visit, void *argument);
 
+/* The heap's memory in one piece: slabs with blocks of one size, a chunk of a bump heap, or a single block. */
+struct hak_heap_span {
+    void *begin;
+    void *end;
+    size_t size;                /* of each block; 0: they have several */
+    size_t blocks;              /* the program's; at least one */
+    size_t bytes;               /* their usable size, in hardened mode by class */
+    size_t reached;             /* what blocks have ever reached, so what is resident at most, to whole pages */
+};
+
+/* The same by spans, without those that have no block of the program. */
+typedef int hak_heap_span_visitor(const struct hak_heap_span *span, void *argument);
+int hak_heap_visit_spans(hak_heap_t *heap, hak_heap_span_visitor *visit, void *argument);
+
 /* The next heap; those in regions, the first 64, come last. NULL starts the walk and ends it. `heap` must be alive. */
 hak_heap_t *hak_heap_next(hak_heap_t *heap);
 

@@ -157,6 +157,17 @@ public:
     void *data() const noexcept { return hak_heap_data(handle_); }
     void *set_data(void *data) noexcept { return hak_heap_set_data(handle_, data); }
 
+    // Calls function(span) with a const hak_heap_span & for each span that has blocks, until it returns something other than 0, which is the
+    // result. No thread may use the heap meanwhile; the function must not throw.
+    template <typename F>
+    int visit_spans(F &&function) const noexcept
+    {
+        using visitor = std::remove_reference_t<F>;
+        return hak_heap_visit_spans(handle_, [](const hak_heap_span *span, void *argument) noexcept -> int {
+            return (*static_cast<visitor *>(argument))(*span);
+        }, const_cast<std::remove_const_t<visitor> *>(std::addressof(function)));
+    }
+
     // Calls function() when the heap is next reset or ends, the latest first, before its blocks end. Returns false without memory; then
     // nothing is kept. The function must not throw.
     template <typename F>

@@ -101,7 +101,7 @@ def rust_text(numbers, found):
 def structures_of_heaps(text):
     """[(name, [(type, member, remark)])] of hakmem.h."""
     found = []
-    for name in ("hak_heap_options", "hak_heap_figures"):
+    for name in ("hak_heap_options", "hak_heap_figures", "hak_heap_span"):
         body = re.search(rf"^struct {name} \{{\n(.*?)^\}};", text, re.M | re.S).group(1)
         matches = re.finditer(r"^ +((?:const )?\w+ \*?)([\w, ]+);", body, re.M)
         found.append((name, [(match.group(1).strip(), field, comment_of(body[match.end():]))
@@ -117,7 +117,9 @@ def heaps_text(text):
              "/// Called at the limit; not 0 to try again.",
              "pub type hak_heap_pressure = unsafe extern \"C\" fn(*mut hak_heap_t, usize, usize, usize, *mut c_void) -> c_int;",
              "/// Called for each block; anything but 0 ends the visit.",
-             "pub type hak_heap_visitor = unsafe extern \"C\" fn(*mut c_void, usize, *mut c_void) -> c_int;", ""]
+             "pub type hak_heap_visitor = unsafe extern \"C\" fn(*mut c_void, usize, *mut c_void) -> c_int;",
+             "/// The same, for each span.",
+             "pub type hak_heap_span_visitor = unsafe extern \"C\" fn(*const hak_heap_span, *mut c_void) -> c_int;", ""]
     body = re.search(r"^enum hak_heap_purge \{\n(.*?)^\};", text, re.M | re.S).group(1)
     lines += [f"pub const {name}: u32 = {at};" for at, name in enumerate(re.findall(r"^ +(\w+),", body, re.M))]
     lines += [f"pub const {name}: u32 = {value};" for name, value in re.findall(r"^#define (HAK_HEAP_\w+) (\d+)u", text, re.M)]

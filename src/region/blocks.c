@@ -285,22 +285,27 @@ bool hak__region_resize(struct hak_region *region, const struct hak_region_block
 
 /* --- visiting ----------------------------------------------------------------------------------------------------- */
 
-static int region_visit_slab(struct hak_region *region, uint32_t unit, uint32_t class, hak_heap_visitor *visit, void *argument)
+static int region_visit_slab(struct hak_region *region, uint32_t unit, uint32_t class, const struct hak_visit *visit)
 {
     const struct hak_region_class *of = &region->classes[class];
+    size_t size = hak__class_rows[class].size;
     char *start = hak__region_unit_start(region, unit);
+    struct hak_heap_span span = { .begin = start, .end = start + of->blocks * size, .size = size, .reached = of->blocks * size };
     for (uint32_t index = 0; index < of->blocks; index++) {
         uint64_t bits = hak_load(&region_bits(region, unit)[index / 64], HAK_RELAXED);
         int result = 0;
-        if ((bits >> index % 64 & 1) != 0)
-            result = visit(start + (size_t)index * hak__class_rows[class].size, hak__class_rows[class].size, argument);
+        bool live = (bits >> index % 64 & 1) != 0;
+        span.blocks += live;
+        if (live && visit->span == NULL)
+            result = visit->block(start + index * size, size, visit->argument);
         if (result != 0)
             return result;
     }
-    return 0;
+    span.bytes = span.blocks * size;
+    return visit->span == NULL || span.blocks == 0 ? 0 : visit->span(&span, visit->argument);
 }
 
-int hak__region_visit_blocks(struct hak_region *region, hak_heap_visitor *visit, void *argument)
+int hak__region_visit_blocks(struct hak_region *region, const struct hak_visit *visit)
 {
     uint32_t frontier = hak_load(&region->frontier, HAK_RELAXED);
     for (uint32_t unit = 0, units; unit < frontier; unit += units) {
@@ -308,9 +313,9 @@ int hak__region_visit_blocks(struct hak_region *region, hak_heap_visitor *visit,
         int result = 0;
         units = hak__run_units(state);
         if (hak__run_kind(state) == HAK_RUN_SLAB)
-            result = region_visit_slab(region, unit, hak__run_class(state), visit, argument);
+            result = region_visit_slab(region, unit, hak__run_class(state), visit);
         else if (hak__run_kind(state) == HAK_RUN_LARGE)
-            result = visit(hak__region_unit_start(region, unit), (size_t)units << region->unit_shift, argument);
+            result = hak__visit_single(visit, hak__region_unit_start(region, unit), (size_t)units << region->unit_shift);
         if (result != 0)
             return result;
     }

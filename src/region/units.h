@@ -24,6 +24,7 @@
 #include "hakmem.h"
 #include "region/robust.h"
 #include "size/size.h"
+#include "userheap/userheap.h"
 
 #define HAK_REGION_LEAST ((size_t)64 << 10)
 #define HAK_REGION_ALIGN 64u                     /* of the handle */
@@ -145,7 +146,7 @@ struct hak_region_block {
 struct hak_region_block hak__region_find(const struct hak_region *region, const void *p);
 void hak__region_give(struct hak_region *region, const struct hak_region_block *block);
 bool hak__region_resize(struct hak_region *region, const struct hak_region_block *block, size_t n);
-int hak__region_visit_blocks(struct hak_region *region, hak_heap_visitor *visit, void *argument);
+int hak__region_visit_blocks(struct hak_region *region, const struct hak_visit *visit);
 
 /* --- repair (blocks.c) ------------------------------------------------------------------------------------------------ */
 

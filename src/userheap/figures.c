@@ -127,13 +127,52 @@ static char *next_block(struct hak_heap *share, struct visit_place *at, size_t *
     return block;
 }
 
-static int visit_share(struct hak_heap *share, hak_heap_visitor *visit, void *argument)
+static void span_describe(const struct hak_span *span, struct hak_heap_span *out)
+{
+    char *start = hak__span_start(span);
+    *out = (struct hak_heap_span){ .begin = start,
+                                   .end = start + ((size_t)span->slabs << HAK_SLAB_SHIFT),
+                                   .reached = hak__span_charge(span) };
+    if (!is_chunk(span)) {
+        out->size = hak__classes[span->class].size;
+        out->blocks = hak__span_allocated(span);
+        out->bytes = out->blocks * out->size;
+        return;
+    }
+    uint32_t from = 0;
+    for (const char *block; (block = next_cut(span, &from)) != NULL; out->blocks++)
+        out->bytes += (size_t)(hak__bump_end(block) - block);
+}
+
+/* The share's next span with a block of the program, which keeps it from ending; *slab: the current one's, plus one. */
+static bool next_span(struct hak_heap *share, uint32_t *slab, struct hak_heap_span *out)
+{
+    if (!hak__heap_lock(share))
+        return false;
+    if (*slab == 0)
+        hak__cache_flush(share);
+    *slab = *slab == 0 ? share->share.first_span : hak__spans[*slab - 1].next_owned;
+    for (; *slab != 0; *slab = hak__spans[*slab - 1].next_owned) {
+        span_describe(&hak__spans[*slab - 1], out);
+        if (out->blocks != 0)
+            break;
+    }
+    hak__heap_unlock(share);
+    return *slab != 0;
+}
+
+static int visit_share(struct hak_heap *share, const struct hak_visit *visit)
 {
     struct visit_place at = { 0, 0 };
+    struct hak_heap_span span;
     size_t size = 0;
     int stop = 0;
-    for (char *block; stop == 0 && (block = next_block(share, &at, &size)) != NULL;)
-        stop = visit(block, size, argument);
+    if (visit->span != NULL)
+        while (stop == 0 && next_span(share, &at.slab, &span))
+            stop = visit->span(&span, visit->argument);
+    else
+        for (char *block; stop == 0 && (block = next_block(share, &at, &size)) != NULL;)
+            stop = visit->block(block, size, visit->argument);
     return stop;
 }
 
@@ -154,15 +193,18 @@ static uint32_t next_huge(struct hak_uheap *own, uint32_t slab)
     return slab;
 }
 
-int hak__uheap_visit(struct hak_uheap *own, hak_heap_visitor *visit, void *argument)
+static int visit_sample(void *block, size_t size, void *visit) { return hak__visit_single(visit, block, size); }
+
+int hak__uheap_visit(struct hak_uheap *own, const struct hak_visit *visit)
 {
-    int stop = hak__samples_visit(&own->samples, visit, argument);
+    int stop = hak__samples_visit(&own->samples, visit_sample, (void *)(uintptr_t)visit);
     for (struct hak_heap *share = first_share(own); share != NULL && stop == 0; share = share->share.next)
-        stop = visit_share(share, visit, argument);
+        stop = visit_share(share, visit);
     for (uint32_t slab = 0; stop == 0 && (slab = next_huge(own, slab)) != 0;) {
         void *block = hak__slab_start(slab - 1);
-        stop = visit(block, hak__hardened.on ? hak__harden_huge_size(block, "hak_heap_visit", false) : hak__huge_usable(block),
-                     argument);
+        bool asked = hak__hardened.on;
+        stop = hak__visit_single(visit, block,
+                                 asked ? hak__harden_huge_size(block, "hak_heap_visit", false) : hak__huge_usable(block));
     }
     return stop;
 }

@@ -220,7 +220,20 @@ void hak__uheap_carry(const struct hak_heap *lost);
 
 /* `whole`: waits for locks, and adds the heaps below; otherwise, if its lock is held, the figures leave the shares out. */
 void hak__uheap_figures(struct hak_uheap *own, struct hak_heap_figures *out, bool whole);
-int hak__uheap_visit(struct hak_uheap *own, hak_heap_visitor *visit, void *argument);
+
+/* Who visits a heap: one of both functions. */
+struct hak_visit {
+    hak_heap_visitor *block;
+    hak_heap_span_visitor *span;
+    void *argument;
+};
+hak_inline int hak__visit_single(const struct hak_visit *visit, void *block, size_t size)
+{
+    const struct hak_heap_span span = { block, (char *)block + size, size, 1, size, size };
+    return visit->span == NULL ? visit->block(block, size, visit->argument) : visit->span(&span, visit->argument);
+}
+
+int hak__uheap_visit(struct hak_uheap *own, const struct hak_visit *visit);
 
 /* --- heaps in memory that the program provides --------------------------------------------------------------------------- */
 
@@ -240,7 +253,7 @@ struct hak_regions {
     void (*reset)(struct hak_region *region, const char *function);
     void (*set_limit)(struct hak_region *region, size_t limit, const char *function);
     void (*figures)(struct hak_region *region, struct hak_heap_figures *out, const char *function); /* NULL: without its lock */
-    int (*visit)(struct hak_region *region, hak_heap_visitor *visit, void *argument);
+    int (*visit)(struct hak_region *region, const struct hak_visit *visit);
     struct hak_region *(*next)(const struct hak_region *region); /* NULL stands before the first and after the last */
     void (*fork_child)(void);
     hak_heap_t *(*attach)(void *start, size_t size); /* for a second copy of libhakmem-region */

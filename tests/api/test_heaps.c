@@ -389,6 +389,46 @@ static void visits_see_every_block(void **state)
     hak_heap_destroy(heap);
 }
 
+static int add_span(const struct hak_heap_span *span, void *argument)
+{
+    struct visited *visited = argument;
+    size_t whole = (size_t)((char *)span->end - (char *)span->begin);
+    expect(span->blocks != 0 && span->bytes <= whole && span->bytes <= span->reached && span->reached <= whole);
+    expect(span->size == 0 || span->bytes == span->blocks * span->size);
+    visited->blocks += span->blocks;
+    visited->bytes += span->bytes;
+    return 0;
+}
+static int stop_at_span(const struct hak_heap_span *span, void *argument) { return (void)span, (void)argument, 7; }
+
+/* In an ordinary heap and in one of chunks; test_regions has one in a region. */
+static void spans_hold_the_same_blocks(void **state)
+{
+    static unsigned char *blocks[BLOCKS];
+    const struct hak_heap_options options[] = {
+        { .size = sizeof options[0] },
+        { .size = sizeof options[0], .flags = HAK_HEAP_BUMP },
+    };
+    (void)state;
+    skip_hardened();
+    for (unsigned i = 0; i < 2; i++) {
+        hak_heap_t *heap = hak_heap_new(&options[i]);
+        struct visited by_block = { 0, 0, NULL }, by_span = by_block;
+        expect(heap != NULL && hak_heap_visit_spans(heap, stop_at_span, NULL) == 0);
+        for (unsigned k = 0; k < BLOCKS; k++)
+            expect((blocks[k] = hak_heap_malloc(heap, 1 + k * 7 % 3000)) != NULL);
+        expect(hak_heap_malloc(heap, 300000) != NULL && hak_heap_malloc(heap, 3 << 20) != NULL);
+        for (unsigned k = 0; k < BLOCKS; k += 2)
+            hak_free(blocks[k]);
+        expect(hak_heap_visit(heap, count_block, &by_block) == 0 && hak_heap_visit_spans(heap, add_span, &by_span) == 0);
+        expect(by_span.blocks == by_block.blocks && by_span.bytes == by_block.bytes);
+        expect_eq(by_span.blocks, (i == 1 ? BLOCKS : BLOCKS / 2) + 2);
+        expect_eq(hak_heap_visit_spans(heap, stop_at_span, NULL), 7);
+        hak_heap_destroy(heap);
+    }
+    expect_eq(hak_heap_visit_spans(NULL, add_span, NULL), ENOTSUP);
+}
+
 /* Of names and figures, in the three formats. */
 static void statistics_have_rows(void **state)
 {
@@ -837,6 +877,7 @@ int main(void)
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(small_limits_can_be_used),
         cmocka_unit_test(visits_see_every_block),
+        cmocka_unit_test(spans_hold_the_same_blocks),
         cmocka_unit_test(grown_blocks_raise_the_peak),
         cmocka_unit_test(visitors_may_allocate),
         cmocka_unit_test(statistics_have_rows),

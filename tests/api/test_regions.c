@@ -60,6 +60,36 @@ static void every_kind_of_request(void **state)
     expect(hak_heap_of(p) == NULL);
 }
 
+static int add_block(void *block, size_t size, void *sums)
+{
+    (void)block;
+    return ((size_t *)sums)[0]++, ((size_t *)sums)[1] += size, 0;
+}
+
+static int add_span(const struct hak_heap_span *span, void *sums)
+{
+    expect(span->blocks != 0 && (char *)span->begin + span->reached <= (char *)span->end);
+    return ((size_t *)sums)[0] += span->blocks, ((size_t *)sums)[1] += span->bytes, 0;
+}
+
+static void spans_hold_the_same_blocks(void **state)
+{
+    static char memory[REGION_BYTES];
+    size_t by_block[2] = { 0 }, by_span[2] = { 0 };
+    (void)state;
+    hak_heap_t *heap = heap_in(memory, sizeof memory, 0);
+    for (size_t i = 0; i < BLOCKS; i++) {
+        void *p = hak_heap_malloc(heap, 1 + i * 7 % 3000);
+        if (i % 2 == 0)
+            hak_free(p);
+    }
+    expect(hak_heap_malloc(heap, 300000) != NULL);
+    expect(hak_heap_visit(heap, add_block, by_block) == 0 && hak_heap_visit_spans(heap, add_span, by_span) == 0);
+    expect_eq(by_block[0], BLOCKS / 2 + 1);
+    expect(by_span[0] == by_block[0] && by_span[1] == by_block[1]);
+    hak_heap_destroy(heap);
+}
+
 static void a_full_region_is_no_memory(void **state)
 {
     static char memory[64 << 10];
@@ -378,6 +408,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_of_request),
+        cmocka_unit_test(spans_hold_the_same_blocks),
         cmocka_unit_test(a_full_region_is_no_memory),
         cmocka_unit_test(the_callback_may_free),
         cmocka_unit_test(two_processes_share_a_region),

@@ -150,6 +150,9 @@ static int ends()
         EXPECT(heap.at_end([&order] { order.push_back(2); }));
         EXPECT(heap.set_name("renamed") && heap.set_data(&data) == nullptr && heap.data() == &data);
         EXPECT(hak_heap_of(held) == heap.get() && wide::alive == 1);
+        std::size_t blocks = 0;
+        EXPECT(heap.visit_spans([&blocks](const hak_heap_span &span) { return blocks += span.blocks, 0; }) == 0);
+        EXPECT(blocks == heap.stats().live_blocks && heap.visit_spans([](const hak_heap_span &) { return 7; }) == 7);
     }
     EXPECT(order.size() == 2 && order[0] == 2 && order[1] == 7 && wide::alive == 0);
     return 0;

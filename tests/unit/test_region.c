@@ -127,7 +127,7 @@ static void model_check_all(const struct model *model)
     expect(hak__region_is_valid(model->region));
     for (unsigned i = 0; i < model->count; i++)
         model_check(model, &model->blocks[i]);
-    expect_eq(hak__region_visit_blocks(model->region, count_block, seen), 0);
+    expect_eq(hak__region_visit_blocks(model->region, &(struct hak_visit){ .block = count_block, .argument = seen }), 0);
     expect_eq(seen[0], model->count);
     expect_eq(figures.live_blocks, model->count);
     expect_eq(figures.live_bytes, seen[1]);

@@ -184,3 +184,14 @@ class HeapFigures(ctypes.Structure):
         ("threads", ctypes.c_uint64),
         ("shares", ctypes.c_uint64),
     )
+
+
+class HeapSpan(ctypes.Structure):
+    _fields_ = (
+        ("begin", ctypes.c_void_p),
+        ("end", ctypes.c_void_p),
+        ("size", ctypes.c_size_t),
+        ("blocks", ctypes.c_size_t),
+        ("bytes", ctypes.c_size_t),
+        ("reached", ctypes.c_size_t),
+    )

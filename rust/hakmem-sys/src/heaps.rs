@@ -13,6 +13,8 @@ pub struct hak_heap_t {
 pub type hak_heap_pressure = unsafe extern "C" fn(*mut hak_heap_t, usize, usize, usize, *mut c_void) -> c_int;
 /// Called for each block; anything but 0 ends the visit.
 pub type hak_heap_visitor = unsafe extern "C" fn(*mut c_void, usize, *mut c_void) -> c_int;
+/// The same, for each span.
+pub type hak_heap_span_visitor = unsafe extern "C" fn(*const hak_heap_span, *mut c_void) -> c_int;
 
 pub const HAK_HEAP_PURGE_LATER: u32 = 0;
 pub const HAK_HEAP_PURGE_AT_ONCE: u32 = 1;
@@ -74,4 +76,20 @@ pub struct hak_heap_figures {
     pub threads: u64,
     /// threads that have bins here now; sets of bins
     pub shares: u64,
+}
+
+/// `struct hak_heap_span` of `hakmem.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hak_heap_span {
+    pub begin: *mut c_void,
+    pub end: *mut c_void,
+    /// of each block; 0: they have several
+    pub size: usize,
+    /// the program's; at least one
+    pub blocks: usize,
+    /// their usable size, in hardened mode by class
+    pub bytes: usize,
+    /// what blocks have ever reached, so what is resident at most, to whole pages
+    pub reached: usize,
 }

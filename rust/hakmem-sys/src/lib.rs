@@ -101,6 +101,11 @@ extern "C" {
         visit: hak_heap_visitor,
         argument: *mut c_void,
     ) -> c_int;
+    pub fn hak_heap_visit_spans(
+        heap: *mut hak_heap_t,
+        visit: hak_heap_span_visitor,
+        argument: *mut c_void,
+    ) -> c_int;
     pub fn hak_heap_next(heap: *mut hak_heap_t) -> *mut hak_heap_t;
     pub fn hak_heap_set_default(heap: *mut hak_heap_t) -> *mut hak_heap_t;
     pub fn hak_heap_get_default() -> *mut hak_heap_t;

@@ -16,9 +16,9 @@
 //! (hashbrown's, allocator-api2's own `Vec` and `Box`). They borrow the heap, so it cannot end before them.
 
 use core::alloc::Layout;
-use core::ffi::CStr;
+use core::ffi::{c_int, c_void, CStr};
 use core::marker::PhantomData;
-use core::mem::{size_of, MaybeUninit};
+use core::mem::{forget, size_of, MaybeUninit};
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
 
@@ -26,6 +26,9 @@ use crate::{sys, Error, ALIGNED};
 
 /// What a heap holds: `struct hak_heap_figures` of `hakmem.h`.
 pub use crate::sys::hak_heap_figures as Figures;
+
+/// Memory of a heap in one piece: `struct hak_heap_span` of `hakmem.h`.
+pub use crate::sys::hak_heap_span as Span;
 
 /// A heap. Dropping it ends all its blocks, in time that depends on its slabs and not on its blocks.
 #[derive(Debug)]
@@ -211,6 +214,31 @@ impl Heap {
         }
     }
 
+    /// Calls the function for each span that has blocks, until it returns false. It cannot use the heap meanwhile, and must not panic: that
+    /// ends the program.
+    ///
+    /// ```
+    /// # #[global_allocator] static GLOBAL: hakmem::Hakmem = hakmem::Hakmem;
+    /// # let mut heap = hakmem::heap::Heap::new()?;
+    /// let mut unused = 0;
+    /// heap.visit_spans(|span| {
+    ///     unused += span.reached - span.bytes;
+    ///     true
+    /// });
+    /// # Ok::<(), hakmem::Error>(())
+    /// ```
+    pub fn visit_spans<F: FnMut(&Span) -> bool>(&mut self, mut function: F) {
+        unsafe extern "C" fn visit<F: FnMut(&Span) -> bool>(span: *const Span, function: *mut c_void) -> c_int {
+            let unwinding = Unwinding;
+            // SAFETY: both are the caller's, and valid during the call.
+            let more = (*function.cast::<F>())(&*span);
+            forget(unwinding);
+            c_int::from(!more)
+        }
+        // SAFETY: alive, and nobody else has a reference to it.
+        unsafe { sys::hak_heap_visit_spans(self.handle.as_ptr(), visit::<F>, ptr::addr_of_mut!(function).cast()) };
+    }
+
     /// From now on, and until the guard is dropped, what the calling thread mallocs comes from this heap: all of [`crate::Hakmem`], and
     /// C's malloc if the library has taken its place.
     ///
@@ -247,6 +275,15 @@ impl Drop for Heap {
     }
 }
 
+/// A panic that gets here would unwind through C: the second one ends the program.
+struct Unwinding;
+
+impl Drop for Unwinding {
+    fn drop(&mut self) {
+        panic!("a visitor panicked");
+    }
+}
+
 /// A heap that is part of another one, its parent, before which it ends: see [`Heap::child`].
 #[derive(Debug)]
 pub struct Child<'a> {
@@ -258,6 +295,11 @@ impl Child<'_> {
     /// See [`Heap::reset`].
     pub fn reset(&mut self) {
         self.heap.reset();
+    }
+
+    /// See [`Heap::visit_spans`].
+    pub fn visit_spans<F: FnMut(&Span) -> bool>(&mut self, function: F) {
+        self.heap.visit_spans(function);
     }
 
     /// See [`Heap::merge_into_default`].

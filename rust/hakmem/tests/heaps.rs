@@ -49,6 +49,25 @@ fn a_limit_is_none() {
 }
 
 #[test]
+fn spans_have_the_blocks() {
+    let mut heap = Heap::new().unwrap();
+    let layout = Layout::new::<[u64; 20]>();
+    (0..1000).for_each(|_| assert!(heap.allocate(layout).is_some()));
+    let (mut blocks, mut spans) = (0, 0);
+    heap.visit_spans(|span| {
+        assert!(span.size == 160 && span.bytes <= span.reached);
+        blocks += span.blocks;
+        true
+    });
+    assert_eq!(blocks, 1000);
+    heap.visit_spans(|_| {
+        spans += 1;
+        false
+    });
+    assert_eq!(spans, 1);
+}
+
+#[test]
 fn reset_merge_and_end() {
     let mut heap = Heap::new().unwrap();
     let layout = Layout::new::<[u64; 20]>();

@@ -209,6 +209,7 @@ static void mistake_again(struct worker *w, struct block *b)
     mistaken(1);
 }
 
+static int visit_span(const struct hak_heap_span *span, void *argument) { return (void)span, (void)argument, 0; }
 static int visit(void *block, size_t size, void *argument) { return (void)block, (void)size, (void)argument, 0; }
 
 /* No heap at all, at any address: every function says so. */
@@ -227,9 +228,10 @@ static void mistake_handle(hak_heap_t *none, struct block *b)
     expect(hak_heap_merge_into_default(none) == EINVAL && hak_heap_set_name(none, "") == EINVAL, "no heap was merged", none);
     expect(hak_heap_stats(none, &figures, sizeof figures) == EINVAL && hak_heap_next(none) == NULL, "no heap has figures", none);
     expect(hak_heap_visit(none, visit, NULL) == EINVAL && hak_heap_at_end(none, free, NULL) == EINVAL, "no heap has blocks", none);
+    expect(hak_heap_visit_spans(none, visit_span, NULL) == EINVAL, "no heap has spans", none);
     expect(hak_heap_at_end_cancel(none, free, NULL) == EINVAL, "no heap has cleanups", none);
     expect(hak_heap_data(none) == NULL && hak_heap_set_data(none, &figures) == NULL, "no heap has data", none);
-    mistaken(19);
+    mistaken(20);
 }
 
 static void mistake_heap(struct worker *w, struct block *b)
