@@ -27,6 +27,7 @@ target_link_libraries(hakmem_source INTERFACE hakmem_warnings Threads::Threads)
 
 # hakmem_add_flags_if_known(<target> <scope> <flag>...): options that only some compilers or processors have.
 function(hakmem_add_flags_if_known target scope)
+  set(CMAKE_REQUIRED_FLAGS -Werror) # clang takes some that it does not use, with a warning
   foreach(flag IN LISTS ARGN)
     string(MAKE_C_IDENTIFIER "HAKMEM_HAS${flag}" known)
     check_c_compiler_flag("${flag}" ${known})
