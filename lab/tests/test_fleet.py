@@ -349,7 +349,7 @@ def test_half_of_an_answer_is_none() -> None:
     late = {"status": "success", "data": {"resultType": "scalar", "result": [0, str(time.time() - 900)]}}
     with (
         answering(200, json.dumps(late).encode()) as url,
-        pytest.raises(LabError, match=r"clock of .* differs by -900 s"),
+        pytest.raises(LabError, match=r"clock of .* differs by -90[0-9] s"),
     ):
         Prometheus(url).check_clock()
 
