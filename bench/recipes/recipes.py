@@ -20,11 +20,12 @@ import tempfile
 import threading
 import time
 
-from program import Program  # the folder of the soak's programs is known since works
+import works  # since then the folder of the soak's programs is known
+from program import Program
 from running import Failure, Run, Skip, adopt_orphans, need
 from served import end_descendants
-from works import ROOT, WORKS
 
+ROOT, WORKS = works.ROOT, works.WORKS
 RESULTS = ROOT / "out" / "recipes.jsonl"
 PAGE = ROOT / "docs" / "recipes.md"
 LEAST_ROUNDS = 10   # that are published
