@@ -40,36 +40,24 @@ bench_beside_peers() {
   exec python3 -B "$program" "$@"
 }
 
+# bench_of_lab NEEDED PROGRAM [ARGUMENT...]: the same for a program that is written on the lab; NEEDED: build; peers: them too.
+bench_of_lab() {
+  needed=$1
+  shift
+  case " $* " in
+    *" --help "* | *" --list "*) lab_tool "$@" ;;
+  esac
+  ensure build
+  [ "$needed" = build ] || ensure peers || say "going on with the allocators that are installed"
+  build_preset release
+  lab_tool "$@"
+}
+
 cmd_bench() {
   case ${1:-} in
-    --recipes)
-      shift
-      case " $* " in
-        *" --help "* | *" --list "*) lab_tool bench/recipes/recipes.py "$@" ;;
-      esac
-      ensure build
-      build_preset release
-      lab_tool bench/recipes/recipes.py "$@"
-      ;;
-    --error-rates)
-      shift
-      case " $* " in
-        *" --help "*) lab_tool bench/error_rates.py "$@" ;;
-      esac
-      ensure build
-      build_preset release
-      lab_tool bench/error_rates.py "$@"
-      ;;
-    --worth-bound)
-      shift
-      case " $* " in
-        *" --help "*) lab_tool bench/worth_bound.py "$@" ;;
-      esac
-      ensure build
-      ensure peers || say "going on with the allocators that are installed"
-      build_preset release
-      lab_tool bench/worth_bound.py "$@"
-      ;;
+    --recipes) shift; bench_of_lab build bench/recipes/recipes.py "$@" ;;
+    --error-rates) shift; bench_of_lab build bench/error_rates.py "$@" ;;
+    --worth-bound) shift; bench_of_lab peers bench/worth_bound.py "$@" ;;
     --heaps) shift; bench_beside_peers bench/heaps/heaps.py "$@" ;;
     --publish) bench_suite "$@" ;;
     --suite)
