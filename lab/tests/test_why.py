@@ -32,6 +32,8 @@ static struct node *add(struct node *before)
     return new;
 }
 
+static pthread_barrier_t filled;
+
 static void *thread(void *unused)   /* frees what fills its cache, and waits */
 {
     static __thread void *mine[1024];
@@ -41,6 +43,7 @@ static void *thread(void *unused)   /* frees what fills its cache, and waits */
                 mine[i] = full((size_t)size);
             else
                 free(mine[i - n]);
+    pthread_barrier_wait(&filled);
     pause();
     return unused;
 }
@@ -64,10 +67,12 @@ int main(int argc, char **argv)
         for (int i = 0; i < 200; i++)
             free(kept[i]);
     }
+    pthread_barrier_init(&filled, NULL, 2);
     if (strcmp(what, "cache") == 0)
-        for (int i = 0; i < 12; i++) {
+        for (int i = 0; i < 12; i++) {  /* one by one: what several had at once would stay as unused memory */
             pthread_t id;
             pthread_create(&id, NULL, thread, NULL);
+            pthread_barrier_wait(&filled);
         }
     if (strcmp(what, "elsewhere") == 0)
         memset(mmap(NULL, 64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1, 64 << 20);
