@@ -57,6 +57,8 @@ ROWS = (
         "bench_small 100", ("dirty_bytes", "table_bytes")),
     Row("sleeping_threads", "What a sleeping thread costs beyond its stack, after 64 sizes of up to 1,280 bytes: at once, and 4 s later.",
         "bench_idle 1000 64 16 1280 4000", "bench_idle 20 64 16 1280 100", ("rested_bytes", "idle_bytes")),
+    Row("thread_generations", "What a thread costs beyond its stack in the eighth generation of 500 threads, which use 100 sizes of up to 32 KiB.",
+        "bench_idle 500 100 16 32768 4000 1 8", "bench_idle 20 100 16 32768 100 1 3", ("idle_bytes", "rested_bytes")),
     Row("children_all", "A forked child frees all of 200 MiB of small blocks: what it copies, and what stays.", "bench_children all",
         "bench_children all 4", ("copied_kb", "stays_kb")),
     Row("children_second", "The same for every second block.", "bench_children second", "bench_children second 4", ("copied_kb", "stays_kb")),

@@ -417,6 +417,13 @@ static void give_back_half(struct hak_heap *heap, uint32_t index)
         budget_discharge(heap, less);
 }
 
+/* The class begins anew with common blocks. */
+static void renew_first_blocks(struct hak_heap *heap, uint32_t index)
+{
+    heap->classes[index].common_left = (uint8_t)hak__common_first(heap, index);
+    hak__cache_absorb_begin(heap, index);
+}
+
 void hak__cache_shrink_idle(struct hak_heap *heap)
 {
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
@@ -429,6 +436,8 @@ void hak__cache_shrink_idle(struct hak_heap *heap)
             continue;
         if (moved == class->moved_seen)
             give_back_half(heap, index);
+        if ((uint16_t)(moved - class->moved_seen) < hak__common_first(heap, index)) /* it has needed little lately */
+            renew_first_blocks(heap, index);
         class->moved_seen = (uint16_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));
     }
 }
@@ -539,4 +548,7 @@ void hak__cache_unpark(struct hak_heap *heap)
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     if (!heap->budget.in_process)
         join_process(heap);
+    for (uint32_t index = 0; heap->takes_common && index < HAK_CLASSES; index++)
+        if (heap->classes[index].bottom != NULL)
+            renew_first_blocks(heap, index);
 }

@@ -1,7 +1,7 @@
-/* The common heaps belong to no thread. They serve the first blocks of small classes to the threads of a process that has many:
- * otherwise a thread that uses little would need a page for each class. Blocks that such a thread frees, beyond one or two, return
- * at once, for any other thread's next request (cache/outbox.c). Once a class has taken FIRST_BLOCKS, the thread's own spans serve
- * it.
+/* The common heaps belong to no thread. They serve each thread's first blocks of all classes but the large ones in a process that
+ * has many: otherwise a thread that uses little would need pages for each class. Blocks that such a thread frees, beyond one or two,
+ * return at once, for any other thread's next request (cache/outbox.c). Once a class has taken FIRST_BLOCKS, the thread's own spans
+ * serve it, until it has needed little of them or another thread takes the heap up (cache/tune.c).
  *
  * A thread locks a common heap as a sweeper and never waits: it tries a few, then uses its own spans. There are several because a
  * thread may be interrupted for long while it holds one. A forked child treats them as heaps of threads that do not exist. */
@@ -12,8 +12,8 @@
 /* FIRST_BLOCKS: the blocks of a class that a thread gets from here. TAKEN_BYTES: the bytes that one request takes. */
 enum { FIRST_BLOCKS = 16, TAKEN_BYTES = 512 };
 
-/* Several smaller blocks share a cache line; larger ones hardly ever share a page. */
-enum { COMMON_LEAST = 64, COMMON_MOST = 2048 };
+/* Several smaller blocks share a cache line. */
+enum { COMMON_LEAST = 64 };
 
 /* HEAPS_EACH: the number of heaps for each common heap. COMMON_TRIES: how many of them a thread tries. */
 enum { COMMON_MAX = 32, HEAPS_EACH = 16, COMMON_TRIES = 8 };
@@ -44,7 +44,7 @@ bool hak__common_exist(void) { return hak_load(&common_count, HAK_RELAXED) != 0;
 
 uint32_t hak__common_first(const struct hak_heap *heap, uint32_t class)
 {
-    bool fits = hak__classes[class].size >= COMMON_LEAST && hak__classes[class].size <= COMMON_MOST;
+    bool fits = hak__classes[class].size >= COMMON_LEAST && class <= HAK_CLASS_MID_LAST;
     return fits && heap->takes_common ? FIRST_BLOCKS : 0;
 }
 

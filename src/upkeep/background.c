@@ -24,7 +24,7 @@ static _Atomic uint32_t background_threads; /* threads with a heap in this proce
 static _Atomic bool background_stopping; /* it must end now; under the lock */
 static uint32_t background_forbidders; /* under the lock */
 static _Atomic bool background_is_ready;
-static _Atomic uint64_t background_not_before; /* in ms; the earliest time for the next thread */
+static _Atomic uint64_t background_made_ms; /* when the last one was made, or the next may be tried */
 
 /* --- whether there should be one ------------------------------------------------------------------------------------ */
 
@@ -54,8 +54,15 @@ static uint64_t background_period(uint64_t now)
     return hak_min(hak_max(look, PERIOD_LEAST_MS), PERIOD_MOST_MS);
 }
 
-/* Where generations of threads live for milliseconds, one background thread is made per period, not per generation. */
-static void make_no_other_for(uint64_t ms) { hak_store(&background_not_before, hak__os->now_ms() + ms, HAK_RELAXED); }
+static void note_made(uint64_t later_ms) { hak_store(&background_made_ms, hak__os->now_ms() + later_ms, HAK_RELAXED); }
+
+/* Where generations of two threads live for milliseconds, one background thread is made per period, not per generation. Among many
+ * threads its price is small, and they may all sleep before a period has passed. */
+static bool was_made_lately(uint64_t now)
+{
+    uint64_t threads = hak_max(hak_load(&background_threads, HAK_RELAXED), THREADS_LEAST);
+    return now < hak_load(&background_made_ms, HAK_RELAXED) + background_period(now) * THREADS_LEAST / threads;
+}
 
 /* Waits for a resting thread: it only has to exit, and the latest frees may be the last for long. Does not wait for one that
  * ends for another reason. A vfork child makes none: the thread would be the child's, and nothing would ever end it. */
@@ -69,7 +76,7 @@ static void begin_locked(uint32_t word)
     hak_store(&hak__background_word, HAK_BACKGROUND_ACTIVE, HAK_SEQ_CST);
     if (has_threads()) {
         bool made = hak__os_thread_start(background_body, &background_alive);
-        make_no_other_for(made ? background_period(hak__os->now_ms()) : RETRY_MS);
+        note_made(made ? 0 : RETRY_MS);
         if (made) {
             hak_fetch_add(&hak__upkeep_counts.background_starts, 1, HAK_RELAXED);
             return;
@@ -92,7 +99,7 @@ static hak_cold void background_begin(uint32_t word)
         not_wanted(word);
         return;
     }
-    if (hak__os->now_ms() < hak_load(&background_not_before, HAK_RELAXED))
+    if (was_made_lately(hak__os->now_ms()))
         return;
     hak__fork_watch(); /* the process now has several threads */
     uint64_t signals = hak__os_block_signals();
@@ -177,7 +184,7 @@ void hak__background_fork_child(bool attached)
     hak_store(&background_stopping, false, HAK_RELAXED);
     hak_store(&hak__return_counts.watched, 0, HAK_RELAXED);
     hak_store(&hak__background_word, HAK_BACKGROUND_NONE, HAK_RELAXED);
-    hak_store(&background_not_before, 0, HAK_RELAXED);
+    hak_store(&background_made_ms, 0, HAK_RELAXED);
     hak_store(&background_threads, attached, HAK_RELAXED);
 }
 
@@ -221,7 +228,7 @@ static void take_steps(void)
 static void background_body(void)
 {
     if (!hak__os_thread_settle()) { /* another thread may succeed in making one */
-        make_no_other_for(RETRY_MS);
+        note_made(RETRY_MS);
         hak_store(&hak__background_word, HAK_BACKGROUND_RESTING, HAK_RELAXED);
         return;
     }

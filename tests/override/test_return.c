@@ -5,7 +5,9 @@
  *   2. 64 threads each use 16 MiB once, free them and sleep (with the thread only: nobody else runs);
  *   3. 8 threads free what they used and end, and with them the background thread, if there was one (auto): the main thread goes on
  *      with calls that hit the cache;
- *   4. sawtooth: one size after the other, most of each freed, light use between.
+ *   4. 40 threads, which have heaps already, use five blocks of 160 KB each and sleep (auto): none of them takes another slow path;
+ *      the same for the third of three generations;
+ *   5. sawtooth: one size after the other, most of each freed, light use between.
  * Prints the figures. The kernel's account of the process is compared, and the ledger must add up to it within 3 % or 96 KiB.
  *
  * Knobs (environment)     default    full
@@ -201,6 +203,54 @@ static void threads_ended(bool thread)
 
 /* --- 4 ------------------------------------------------------------------------------------------------------------- */
 
+enum { BRIEF_THREADS = 40 };
+
+static void *use_briefly(void *argument)
+{
+    enum { COUNT = 5, SIZE = 160000 };
+    char *blocks[COUNT];
+    light_use(2, SMALL);
+    pthread_barrier_wait(&used);
+    for (int i = 0; i < COUNT; i++)
+        memset(blocks[i] = malloc(SIZE), 1, SIZE);
+    pthread_barrier_wait(&used);
+    for (int i = 0; i < COUNT; i++)
+        free(blocks[i]);
+    pthread_barrier_wait(&used);
+    pthread_barrier_wait(&over);
+    return argument;
+}
+
+static void generations_asleep(bool several)
+{
+    pthread_t threads[BRIEF_THREADS];
+    size_t start = 0;
+    expect(hak_option_set("background", "auto") == 0);
+    pthread_barrier_init(&used, NULL, BRIEF_THREADS + 1);
+    pthread_barrier_init(&over, NULL, BRIEF_THREADS + 1);
+    for (int left = several ? 3 : 1; left > 0; left--) {
+        for (int i = 0; i < BRIEF_THREADS; i++)
+            expect(pthread_create(&threads[i], NULL, use_briefly, NULL) == 0);
+        pthread_barrier_wait(&used);
+        start = start != 0 ? start : resident_bytes();
+        pthread_barrier_wait(&used);
+        pthread_barrier_wait(&used);
+        size_t most = resident_bytes();
+        if (left == 1) {
+            unsigned waited = wait_for(start + 6 * MIB);
+            size_t now = resident_bytes();
+            printf("%s: %zu MiB resident, then %zu (start %zu, bound %zu) after %u ms\n", several ? "third generation" : "brief use",
+                   most / MIB, now / MIB, start / MIB, start / MIB + 6, waited);
+            expect(now <= start + 6 * MIB);
+        }
+        pthread_barrier_wait(&over);
+        for (int i = 0; i < BRIEF_THREADS; i++)
+            pthread_join(threads[i], NULL);
+    }
+}
+
+/* --- 5 ------------------------------------------------------------------------------------------------------------- */
+
 static void sawtooth(bool thread)
 {
     enum { BYTES = 32 << 20, SMALLEST = 32, LARGEST = 8192, PIECES = 50, MOST_RATIO = 22 };
@@ -255,6 +305,8 @@ int main(void)
     run(threads_asleep, true);
     run(threads_ended, true);
     run(threads_ended, false);
+    run(generations_asleep, false);
+    run(generations_asleep, true);
     run(sawtooth, true);
     run(sawtooth, false);
     return 0;

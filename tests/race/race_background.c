@@ -148,7 +148,7 @@ static void begin(uint32_t threads, const struct hak_os *os)
     atomic_store(&polled, false);
     atomic_store(&stepped, false);
     alive = NULL;
-    hak_store(&clock_ms, 1, HAK_RELAXED);
+    hak_store(&clock_ms, 1000, HAK_RELAXED);   /* as if none had been made for long */
     first_sleep = true;
 }
 

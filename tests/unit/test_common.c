@@ -1,12 +1,20 @@
-/* heap/take.c: threads of a process that has many take their first blocks of small classes from common heaps, and give
+/* heap/common.c: threads of a process that has many take their first blocks of each class from common heaps, and give
  * what they do not need back to them at once, for any other; a class that has taken its share is its own heap's business from
- * then on; while the common heaps are busy, and in a process of few threads, nobody waits for them or uses them. */
+ * then on, until another thread takes the heap up or its spans were used little; while the common heaps are busy, and in a process of few threads, nobody waits
+ * for them or uses them. */
 #include "cache/cache.h"
 #include "diag/options.h"
 #include "heap/heap.h"
 #include "support/heaps.h"
 
-enum { CLASS_1024 = HAK_CLASS_TINY_LAST, CLASS_64 = HAK_CLASS_64, CLASS_48 = HAK_CLASS_48, CLASS_4096 = HAK_CLASS_4096, FEW = 15, SHARE = 16 };
+enum {
+    CLASS_1024 = HAK_CLASS_TINY_LAST,
+    CLASS_64 = HAK_CLASS_64,
+    CLASS_48 = HAK_CLASS_48,
+    CLASS_4096 = HAK_CLASS_4096,
+    FEW = 15,
+    SHARE = 16
+};
 
 static uint32_t owner_of(const void *block) { return hak__owner_id(hak__owner_of(block)); }
 
@@ -18,7 +26,7 @@ static struct hak_heap *make_common(void)
         expect(!hak__common_add(heap_open(0)));
     struct hak_heap *common = heap_open(0);
     expect(hak__common_add(common));
-    expect(!hak__common_add(common));   /* one is enough for so many */
+    expect(!hak__common_add(common)); /* one is enough for so many */
     return common;
 }
 
@@ -40,7 +48,7 @@ FRESH_TEST(not_for_few_heaps)
     while (!hak__common_add(heap_open(0)))
         heaps++;
     expect_eq(heaps, FEW);
-    expect_eq(owner_of(heap_malloc(heap, CLASS_64)), heap->id);   /* it was there before */
+    expect_eq(owner_of(heap_malloc(heap, CLASS_64)), heap->id); /* it was there before */
     expect_eq(hak_counted(&heap->counts.common_taken), 0);
 }
 
@@ -56,9 +64,10 @@ FRESH_TEST(first_blocks_only)
     }
     expect_eq(hak_counted(&heap->counts.common_taken), SHARE);
     expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), heap->id);
-    expect_eq(owner_of(heap_malloc(heap, CLASS_64)), common->id);   /* each class for itself */
-    expect_eq(owner_of(heap_malloc(heap, CLASS_48)), heap->id);     /* lines would be shared */
-    expect_eq(owner_of(heap_malloc(heap, CLASS_4096)), heap->id);   /* pages would not */
+    expect_eq(owner_of(heap_malloc(heap, CLASS_64)), common->id); /* each class for itself */
+    expect_eq(owner_of(heap_malloc(heap, CLASS_48)), heap->id); /* lines would be shared */
+    expect_eq(owner_of(heap_malloc(heap, CLASS_4096)), common->id); /* a freed one serves other threads */
+    expect_eq(hak__common_first(heap, HAK_CLASS_FIRST_LARGE), 0);
     expect_heap_valid(common);
 }
 
@@ -71,7 +80,7 @@ FRESH_TEST(frees_serve_others)
         blocks[i] = heap_malloc(first, CLASS_1024);
     for (int i = 0; i < 4; i++)
         free_foreign(first, CLASS_1024, blocks[i]);
-    expect_eq(hak__cache_count(first, CLASS_1024), 0);   /* one would keep a page */
+    expect_eq(hak__cache_count(first, CLASS_1024), 0); /* one would keep a page */
     expect_eq(hak_load(&first->outbox.used, HAK_RELAXED), 0);
     expect(atomic_load(&common->pending) != NULL);
     for (int i = 0; i < 3; i++) {
@@ -128,6 +137,47 @@ FRESH_TEST(grown_classes_are_as_any)
     expect_heap_valid(heap);
 }
 
+/* A thread that takes a heap up gets first blocks of its own, and keeps as little of others' as a new one. */
+FRESH_TEST(each_thread_anew)
+{
+    (void)argument;
+    struct hak_heap *common = make_common(), *heap = heap_open(0);
+    void *blocks[SHARE];
+    for (int thread = 0; thread < 3; thread++) {
+        heap_malloc_many(heap, CLASS_1024, blocks, SHARE);
+        for (unsigned i = 0; i < SHARE; i++) {
+            expect_eq(owner_of(blocks[i]), common->id);
+            free_foreign(heap, CLASS_1024, blocks[i]);
+        }
+        expect_eq(heap->classes[CLASS_1024].common_left, 0);
+        hak__cache_flush(heap);
+        hak__cache_park(heap);
+        hak__cache_unpark(heap);
+        expect_eq(heap->absorb[CLASS_1024] - heap->classes[CLASS_1024].bottom, 0);
+        expect_heap_valid(heap);
+    }
+    expect_eq(owner_of(heap_malloc(heap, CLASS_64)), common->id);
+    expect_heap_valid(common);
+}
+
+/* A thread that has needed fewer blocks of its own than its share since idle bins last gave back gets that anew. */
+FRESH_TEST(little_use_renews)
+{
+    (void)argument;
+    struct hak_heap *common = make_common(), *heap = heap_open(0);
+    void *blocks[2 * SHARE];
+    heap_malloc_many(heap, CLASS_1024, blocks, 2 * SHARE);
+    hak__cache_shrink_idle(heap);
+    expect_eq(heap->classes[CLASS_1024].common_left, 0);
+    hak__cache_shrink_idle(heap);
+    expect_eq(heap->classes[CLASS_1024].common_left, SHARE);
+    expect_eq(heap->absorb[CLASS_1024] - heap->classes[CLASS_1024].bottom, 0);
+    expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), common->id);
+    expect_eq(heap->classes[CLASS_48].common_left, 0);
+    expect_heap_valid(heap);
+    expect_heap_valid(common);
+}
+
 /* A record that may hold fewer blocks than the common heaps would give at a time gets no more than it has room for. */
 FRESH_TEST(small_records_are_not_overfilled)
 {
@@ -170,7 +220,7 @@ FRESH_TEST(a_child_has_none)
     hak__common_fork_child();
     hak__heaps_fork_child(heap, NULL);
     expect_eq(atomic_load(&common->state), HAK_HEAP_PARKED);
-    expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), heap->id);   /* the page is adopted, or another taken */
+    expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), heap->id); /* the page is adopted, or another taken */
     expect_eq(heap_open(0)->classes[CLASS_1024].common_left, 0);
     expect_heap_valid(heap);
 }
@@ -187,7 +237,7 @@ static void *take_and_free(void *argument)
         unsigned place = round * 7 % HELD;
         uint32_t class = CLASS_64 + place % 3;
         expect(hak__heap_lock(heap));
-        heap->classes[class].common_left = SHARE;   /* for ever young */
+        heap->classes[class].common_left = SHARE; /* for ever young */
         if (held[place] != NULL) {
             expect_eq(*held[place], (char)heap->id);
             if (owner_of(held[place]) == heap->id)
@@ -231,7 +281,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(not_for_few_heaps), cmocka_unit_test(first_blocks_only), cmocka_unit_test(frees_serve_others),
         cmocka_unit_test(those_that_only_free_batch),
-        cmocka_unit_test(grown_classes_are_as_any), cmocka_unit_test(small_records_are_not_overfilled),
+        cmocka_unit_test(grown_classes_are_as_any), cmocka_unit_test(each_thread_anew), cmocka_unit_test(little_use_renews),
+        cmocka_unit_test(small_records_are_not_overfilled),
         cmocka_unit_test(nobody_waits), cmocka_unit_test(a_child_has_none),
         cmocka_unit_test(threads_share),
     };
