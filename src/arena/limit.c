@@ -208,10 +208,12 @@ static void call_back(void)
     void *argument = on_pressure_argument;
     hak__lock_release(&callback_lock);
     uint64_t limit = hak_exchange(&pressed_limit, 0, HAK_RELAXED);
+    int former = hak__os_cancel_state(PTHREAD_CANCEL_DISABLE);
     if (function != NULL && limit != 0)
         function(hak_load(&pressed_used, HAK_RELAXED), limit, argument);
     else if (function != NULL)
         function(hak_load(&noted_bytes, HAK_RELAXED), hak__option(HAK_OPTION_soft_limit), argument);
+    hak__os_cancel_state(former);
     hak_store(&pressure, function != NULL ? TOLD : CALM, HAK_RELAXED);
 }
 

@@ -128,13 +128,14 @@ static void write_to_file(const char *text, size_t length)
 
 static void canary_deliver(const struct hak_mistake *mistake, const char *text, size_t length)
 {
-    int saved = errno;
+    int saved = errno, former = hak__os_cancel_state(PTHREAD_CANCEL_DISABLE);
     if (canary_callback != NULL)
         canary_callback(text, (int)mistake->kind, mistake->function, mistake->p, canary_argument);
     else if (hak__misuse_file[0] != 0)
         write_to_file(text, length);
     else
         hak__write_all(hak__report_fd(), text, length);
+    hak__os_cancel_state(former);
     errno = saved;
 }
 

@@ -1,4 +1,4 @@
-/* Keys of pthread's, and dlsym: see os.h. Beside the units, since the archive has them from the linker.
+/* Keys and cancellation of pthread's, and dlsym: see os.h. Beside the units, since the archive has them from the linker.
  *
  * glibc moved them in 2.34, from libpthread and libdl to libc. A library linked as usual would need that version; one that asked
  * for libpthread would load it into every program. So these references are weak, of the version that every glibc gives the
@@ -45,6 +45,17 @@ int hak__os_key_set(pthread_key_t key, const void *value)
     return set(key, value);
 }
 
+typedef int cancel_set(int, int *);
+HAK_LINK_FIRST(cancel_set, cancel_linked_set, pthread_setcancelstate);
+
+int hak__os_cancel_state(int state)
+{
+    int former = state;
+    if (cancel_linked_set != NULL)
+        cancel_linked_set(state, &former);
+    return former;
+}
+
 typedef void *next_dlsym(void *, const char *);
 HAK_LINK_FIRST(next_dlsym, next_linked_dlsym, dlsym);
 
@@ -65,5 +76,12 @@ void *hak__os_next(const char *name) { return dlsym(RTLD_NEXT, name); }
 bool hak__os_keys(void) { return true; }
 int hak__os_key_create(pthread_key_t *key, void (*ends)(void *)) { return pthread_key_create(key, ends); }
 int hak__os_key_set(pthread_key_t key, const void *value) { return pthread_setspecific(key, value); }
+
+int hak__os_cancel_state(int state)
+{
+    int former;
+    pthread_setcancelstate(state, &former);
+    return former;
+}
 
 #endif

@@ -134,6 +134,10 @@ bool hak__os_keys(void);
 int hak__os_key_create(pthread_key_t *key, void (*ends)(void *));
 int hak__os_key_set(pthread_key_t key, const void *value);
 
+/* PTHREAD_CANCEL_DISABLE or the calling thread's former state; returns that. No call here is a cancellation point, so callbacks of the
+ * program's run without cancellation. */
+hak_cold int hak__os_cancel_state(int state);
+
 /* The next definition of a name behind this library's, or NULL. For interpose/: libhakmem.a has no such function. */
 hak_cold void *hak__os_next(const char *name);
 

@@ -93,15 +93,21 @@ static void on_signal(int number)
     errno = saved;
 }
 
+/* Whether the kernel sends it for an instruction, which a handler that returns would repeat for ever. */
+static bool is_of_instruction(int number)
+{
+    return number == SIGILL || number == SIGTRAP || number == SIGBUS || number == SIGFPE || number == SIGSEGV || number == SIGSYS;
+}
+
 void hak__output_signal_init(void)
 {
     int number = (int)hak__option(HAK_OPTION_stats_signal);
     struct sigaction former, ours = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
     if (number == 0)
         return;
-    bool free_to_take = sigaction(number, NULL, &former) == 0 && former.sa_handler == SIG_DFL;
+    bool free_to_take = !is_of_instruction(number) && sigaction(number, NULL, &former) == 0 && former.sa_handler == SIG_DFL;
     if (!free_to_take || sigaction(number, &ours, NULL) != 0)
-        hak__warn("option stats_signal: signal %u is in use or cannot be caught", (uint64_t)number);
+        hak__warn("option stats_signal: signal %u is in use, means a crash, or cannot be caught", (uint64_t)number);
     else
         hak__profile.signal = (uint32_t)number;
 }

@@ -178,9 +178,11 @@ bool hak__uheap_ask(hak_heap_pressure *callback, struct hak_uheap *heap, size_t 
 {
     if (callback == NULL || hak__thread_notes.in_callback)
         return false;
+    int former = hak__os_cancel_state(PTHREAD_CANCEL_DISABLE);
     hak__thread_notes.in_callback = true;
     bool again = callback(heap, used, limit, wanted, argument) != 0;
     hak__thread_notes.in_callback = false;
+    hak__os_cancel_state(former);
     return again;
 }
 

@@ -3,6 +3,7 @@
 #include "kinds/kind.h"
 
 #include <errno.h>
+#include <pthread.h>
 
 #include "diag/options.h"
 #include "diag/report.h"
@@ -138,6 +139,38 @@ FRESH_TEST(mistakes_of_the_callback)
     expect_eq(counted(HAK_MISUSE_INVALID), 2);
 }
 
+/* A cancelled thread leaves no report locked: malloc and free are no cancellation points, whatever the callback does. */
+static void cancellation_point(const char *report, int kind, const char *function, const void *block, void *argument)
+{
+    (void)report, (void)kind, (void)function, (void)block;
+    ++*(unsigned *)argument;
+    pthread_testcancel();
+}
+
+static void *cancelled(void *arrived)
+{
+    pthread_cancel(pthread_self());
+    hak_free((char *)arrived + 8);
+    *(bool *)arrived = true;
+    pthread_testcancel();
+    return NULL;
+}
+
+FRESH_TEST(a_cancelled_thread)
+{
+    (void)argument;
+    begin();
+    hak_set_misuse_callback(cancellation_point, &reports);
+    pthread_t thread;
+    void *result;
+    bool *arrived = hak_malloc(100);
+    *arrived = false;
+    expect(pthread_create(&thread, NULL, cancelled, arrived) == 0 && pthread_join(thread, &result) == 0);
+    expect(*arrived && result == PTHREAD_CANCELED);
+    hak_free((char *)arrived + 8); /* another place */
+    expect_eq(reports, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -146,6 +179,7 @@ int main(void)
         cmocka_unit_test(thirty_in_any_minute),
         cmocka_unit_test(more_places_than_fit),
         cmocka_unit_test(mistakes_of_the_callback),
+        cmocka_unit_test(a_cancelled_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@ use core::time::Duration;
 /// Print statistics at exit: 1 to stderr; exact also counts every call (slower); json:FILE, prom:FILE (OpenMetrics) or text:FILE write to a file, in whose name %p is the process id.
 pub const STATS: Setting<Word> = Setting::new("stats\0");
 
-/// Signal that prints statistics to the target of stats. While profile is on it starts or dumps the profile instead, and prints statistics only if stats is set too. 0: off.
+/// Signal that prints statistics to the target of stats; none that means a crash. While profile is on it starts or dumps the profile instead, and prints statistics only if stats is set too. 0: off.
 pub const STATS_SIGNAL: Setting<u64> = Setting::new("stats_signal\0");
 
 /// Add the ledger to the statistics: all resident memory by state. Takes some milliseconds.
