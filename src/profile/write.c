@@ -326,32 +326,39 @@ static void dump_name(char *name, size_t size, uint64_t number, char kind)
     hak__format(name, size, "%s.%u.%u.%s.%s", begin, (uint64_t)hak__syscall(SYS_getpid), number, letter, json ? "json" : "heap");
 }
 
-static int dump_numbered(char kind)
+static int dump_numbered(char *name, size_t size, char kind)
 {
-    char name[HAK_PROFILE_PATH + NAME_ROOM];
     uint64_t number = hak_fetch_add(&dump_sequence, 1, HAK_RELAXED);
-    dump_name(name, sizeof name, number, kind);
+    dump_name(name, size, number, kind);
     int code = dump_to_file(name);
     bool by_itself = kind == 'i' || kind == 'l';
     for (const char *other = "il"; code == 0 && by_itself && number >= DUMPS_KEPT && *other != 0; other++) {
-        dump_name(name, sizeof name, number - DUMPS_KEPT, *other);
+        dump_name(name, size, number - DUMPS_KEPT, *other);
         hak__syscall(SYS_unlinkat, AT_FDCWD, name, 0L);
     }
     return code;
 }
 
-int hak__profile_dump(const char *path, char kind)
+static int dump_claim(void)
 {
-    int saved = errno, code;
     if (getauxval(AT_SECURE) != 0)
         return EPERM;
     if (!hak__profile_was_asked())
         return EINVAL;
-    if (!hak__profile_claim(&dump_writing))
-        return EBUSY;
-    code = path != NULL ? dump_to_file(path) : dump_numbered(kind);
-    hak_fetch_add(&hak__profile.dumps, code == 0, HAK_RELAXED);
-    hak_store(&dump_writing, 0, HAK_RELEASE);
+    return hak__profile_claim(&dump_writing) ? 0 : EBUSY;
+}
+
+int hak__profile_dump(const char *path, char kind)
+{
+    char name[HAK_PROFILE_PATH + NAME_ROOM] = "a file";
+    int saved = errno, code = dump_claim();
+    if (code == 0) {
+        code = path != NULL ? dump_to_file(path) : dump_numbered(name, sizeof name, kind);
+        hak_fetch_add(&hak__profile.dumps, code == 0, HAK_RELAXED);
+        hak_store(&dump_writing, 0, HAK_RELEASE);
+    }
+    if (code != 0 && (kind == 'f' || kind == 'u'))
+        hak__warn("the profile could not be written to %s (error %u); HAKMEM_PROFILE can name another prefix", name, (uint64_t)code);
     errno = saved;
     return code;
 }
