@@ -86,3 +86,11 @@ size_t hak__format(char *buffer, size_t size, const char *format, ...)
     va_end(arguments);
     return length;
 }
+
+const char *hak__distance(char *buffer, size_t size, uint64_t bytes)
+{
+    if (bytes == 0)
+        return "directly";
+    hak__format(buffer, size, "%u byte%s", bytes, bytes == 1 ? "" : "s");
+    return buffer;
+}

@@ -14,6 +14,10 @@
 hak_for_region hak_cold size_t hak__format(char *buffer, size_t size, const char *format, ...);
 hak_cold size_t hak__format_list(char *buffer, size_t size, const char *format, va_list arguments);
 
+/* "5 bytes", or for 0 "directly": before or beyond a block. */
+enum { HAK_DISTANCE = 32 };
+hak_cold const char *hak__distance(char *buffer, size_t size, uint64_t bytes);
+
 /* Writes the whole text to a file descriptor; 0 or an errno code. A reader that has gone away gives EPIPE and no signal; one that
  * reads nothing for STALL_MS gives EAGAIN. */
 hak_cold int hak__write_all(int fd, const char *text, size_t length);

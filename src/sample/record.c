@@ -182,17 +182,18 @@ void hak__record_describe(const struct hak_record *record, uintptr_t address, ch
     uintptr_t start = state < HAK_SAMPLE_LIVE || state == HAK_SAMPLE_HOLE ? 0 : record->block;
     const void *block = (const void *)start;
     const char *live = state == HAK_SAMPLE_LIVE ? "live" : "freed";
+    char far[HAK_DISTANCE];
     if (start == 0)
         hak__format(text, size, "in the range of sampled blocks, where there is none");
     else if (address < start)
-        hak__format(text, size, "%u bytes before a %s sampled block of %u bytes (block %p)", (uint64_t)(start - address), live,
-                    (uint64_t)record->counted, block);
+        hak__format(text, size, "%s before a %s sampled block of %u bytes (block %p)",
+                    hak__distance(far, sizeof far, start - address), live, (uint64_t)record->counted, block);
     else if (address - start < record->counted)
         hak__format(text, size, "inside a %s sampled block of %u bytes, offset %u (block %p)", live, (uint64_t)record->counted,
                     (uint64_t)(address - start), block);
     else
-        hak__format(text, size, "%u bytes beyond the end of a %s sampled block of %u bytes (block %p)",
-                    (uint64_t)(address - start - record->counted), live, (uint64_t)record->counted, block);
+        hak__format(text, size, "%s beyond the end of a %s sampled block of %u bytes (block %p)",
+                    hak__distance(far, sizeof far, address - start - record->counted), live, (uint64_t)record->counted, block);
 }
 
 /* --- labels ----------------------------------------------------------------------------------------------------------- */
