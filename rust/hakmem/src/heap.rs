@@ -54,7 +54,8 @@ impl<'a> Options<'a> {
         self
     }
 
-    /// The bytes of slabs (64 KiB each) and of blocks above 1 MiB that it may have; 0, as by default, for no limit.
+    /// The bytes that its blocks may have ever reached in slabs, and of huge blocks (above 1 MiB), with heaps below; 0, as by default, for
+    /// no limit.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.options.limit = bytes;
         self
