@@ -89,8 +89,8 @@ void *hak_pvalloc(size_t n) HAK_BLOCK(1) HAK_TO_BE_FREED;
 /* The bytes that may be used at p, at least the requested size; 0 for NULL. */
 size_t hak_usable_size(const void *p);
 
-/* The usable size that a request of n bytes gets; above 56 KiB and up to 1 MiB, and where HAKMEM_SAMPLE_GUARDS puts some blocks
- * before guard pages, the least that it gets. n > PTRDIFF_MAX gives 0. */
+/* The usable size that a request of n bytes gets; above 56 KiB and up to 1 MiB, in hardened mode, and where HAKMEM_SAMPLE_GUARDS puts
+ * some blocks before guard pages, the least that it gets. n > PTRDIFF_MAX gives 0. */
 size_t hak_good_size(size_t n);
 
 /* --- memory held ------------------------------------------------------------------------------------------------- */
