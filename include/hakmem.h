@@ -192,7 +192,7 @@ enum hak_heap_purge {
 
 struct hak_heap_options {
     size_t size;                /* sizeof(struct hak_heap_options) */
-    const char *name;           /* for statistics; the first 47 bytes are kept; NULL: none */
+    const char *name;           /* for statistics, in UTF-8; at most 47 bytes are kept; NULL: none */
     size_t limit;               /* bytes that blocks have ever reached in slabs, and of huge blocks, with heaps below; 0: no limit */
     hak_heap_pressure *pressure;
     void *argument;             /* of the pressure callback */

@@ -18,6 +18,9 @@ hak_cold size_t hak__format_list(char *buffer, size_t size, const char *format, 
 enum { HAK_DISTANCE = 32 };
 hak_cold const char *hak__distance(char *buffer, size_t size, uint64_t bytes);
 
+/* The bytes of the character of UTF-8 that begins there, 1 to 4; 0: none does. */
+hak_cold unsigned hak__utf8_length(const char *start);
+
 /* Writes the whole text to a file descriptor; 0 or an errno code. A reader that has gone away gives EPIPE and no signal; one that
  * reads nothing for STALL_MS gives EAGAIN. */
 hak_cold int hak__write_all(int fd, const char *text, size_t length);

@@ -58,28 +58,11 @@ static void out_byte(struct dump_out *dump_out, char c, bool quoted)
     dump_out->text[dump_out->used++] = escape && c == '\n' ? 'n' : quoted && (unsigned char)c < ' ' && !escape ? '?' : c;
 }
 
-/* The bytes of the character of UTF-8 that begins there, 1 to 4; 0: none does. */
-static unsigned utf8_length(const unsigned char *text)
-{
-    unsigned first = text[0], length = first < 0x80 ? 1
-                                     : first < 0xc2 ? 0
-                                     : first < 0xe0 ? 2
-                                     : first < 0xf0 ? 3
-                                     : first < 0xf5 ? 4
-                                                    : 0;
-    for (unsigned i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    bool excluded = (first == 0xe0 && text[1] < 0xa0) || (first == 0xed && text[1] >= 0xa0) || (first == 0xf0 && text[1] < 0x90)
-                 || (first == 0xf4 && text[1] >= 0x90); /* longer than need be, or no character's number */
-    return excluded ? 0 : length;
-}
-
 /* A quoted text is JSON's, so what is no UTF-8 becomes '?'. */
 static void out_text(struct dump_out *dump_out, const char *text, bool quoted)
 {
     while (*text != 0) {
-        unsigned length = quoted ? utf8_length((const unsigned char *)text) : 1;
+        unsigned length = quoted ? hak__utf8_length(text) : 1;
         for (unsigned i = 0; i < (length == 0 ? 1 : length); i++)
             out_byte(dump_out, length == 0 ? '?' : text[i], quoted);
         text += length == 0 ? 1 : length;

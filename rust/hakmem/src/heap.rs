@@ -48,7 +48,7 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// For the statistics. The first 47 bytes are kept.
+    /// For the statistics, in UTF-8. At most 47 bytes are kept.
     pub fn name(mut self, name: &'a CStr) -> Self {
         self.options.name = name.as_ptr();
         self
