@@ -34,8 +34,15 @@ hak_at_start void hak__report_begin(bool keep);
 hak_cold int hak__report_fd(void);
 
 /* Opens a file for writing with the additional open(2) flags `more`. A name of descriptor 2 gives the place of reports; a pipe
- * without a reader fails. -1: errno says why. */
+ * without a reader fails. Negative: an errno code. */
 hak_cold int hak__report_open(const char *path, int more);
+
+/* Writes a file that appears whole (file.c): it is written beside its name, as PATH.part, and then renamed, so that no reader finds a
+ * partial one, whatever happens to the process or the disk. A device, a pipe or the like is written in place, as is a file in a folder that
+ * takes no new one; then `writer` may be called twice. The writer locks the file beside: several processes may write to one path at once,
+ * and one that was killed leaves a file that the next takes over. Both return 0 or an errno code. */
+typedef int hak_file_writer(int fd, const void *argument);
+hak_cold int hak__file_write(const char *path, hak_file_writer *writer, const void *argument);
 
 /* One line on stderr with the prefix; the newline is added. */
 hak_cold void hak__warn(const char *format, ...);
