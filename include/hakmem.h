@@ -89,8 +89,8 @@ void *hak_pvalloc(size_t n) HAK_BLOCK(1) HAK_TO_BE_FREED;
 /* The bytes that may be used at p, at least the requested size; 0 for NULL. */
 size_t hak_usable_size(const void *p);
 
-/* The usable size that a request of n bytes gets; above 56 KiB and up to 1 MiB, and where HAKMEM_SAMPLE_GUARDS puts some blocks
- * before guard pages, the least that it gets. n > PTRDIFF_MAX gives 0. */
+/* The usable size that a request of n bytes gets; above 56 KiB and up to 1 MiB, in hardened mode, and where HAKMEM_SAMPLE_GUARDS puts
+ * some blocks before guard pages, the least that it gets. n > PTRDIFF_MAX gives 0. */
 size_t hak_good_size(size_t n);
 
 /* --- memory held ------------------------------------------------------------------------------------------------- */
@@ -192,7 +192,7 @@ enum hak_heap_purge {
 
 struct hak_heap_options {
     size_t size;                /* sizeof(struct hak_heap_options) */
-    const char *name;           /* for statistics; the first 47 bytes are kept; NULL: none */
+    const char *name;           /* for statistics, in UTF-8; at most 47 bytes are kept; NULL: none */
     size_t limit;               /* bytes that blocks have ever reached in slabs, and of huge blocks, with heaps below; 0: no limit */
     hak_heap_pressure *pressure;
     void *argument;             /* of the pressure callback */

@@ -12,6 +12,7 @@
 #include "size/size.c"
 #include "diag/format.c"
 #include "diag/options.c"
+#include "diag/file.c"
 #include "diag/report.c"
 #include "arena/limit.c"
 #include "arena/arena.c"

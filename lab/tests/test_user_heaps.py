@@ -49,7 +49,8 @@ int main(void)
     enum { ROOM = 1 << 20 };
     pthread_t other;
     char byte;
-    hak_heap_t *request = made("request", 8 << 20), *large = made("odd \"name\"\n", 0), *ended = made("ended", 0);
+    hak_heap_t *request = made("request", 8 << 20), *ended = made("ended", 0);
+    hak_heap_t *large = made("odd \"n\303\244me\"\n\302\233\377", 0);
     fill(request);
     pthread_create(&other, NULL, fill, request);
     pthread_join(other, NULL);
@@ -91,7 +92,7 @@ def outside_and_inside(program: Path, form: str, file: Path) -> tuple[dict[str, 
 def test_rows_are_those_of_the_library(program: Path, tmp_path: Path) -> None:
     snapshot, content = outside_and_inside(program, "json", tmp_path / "stats.json")
     rows = {row["name"]: row for row in snapshot["heaps"]}
-    assert set(rows) == {"request", 'odd "name"?', "fixed"}
+    assert set(rows) == {"request", 'odd "näme"???', "fixed"}
     assert sorted(rows.values(), key=lambda row: row["serial"]) == sorted(
         json.loads(content)["heaps"], key=lambda row: row["serial"]
     )
@@ -100,7 +101,7 @@ def test_rows_are_those_of_the_library(program: Path, tmp_path: Path) -> None:
     assert rows["request"]["live_blocks"] == 600 and 2 * asked <= rows["request"]["live_bytes"] <= 3 * asked
     assert rows["request"]["limit"] == 8 << 20 and rows["request"]["refused"] >= 1
     assert rows["request"]["cached_bytes"] >= 4096
-    large = rows['odd "name"?']
+    large = rows['odd "näme"???']
     assert large["live_blocks"] == 2 and large["live_bytes"] >= 3 << 20 and large["limit"] == large["refused"] == 0
     assert rows["fixed"]["live_blocks"] == 300 and asked <= rows["fixed"]["live_bytes"] <= rows["fixed"]["used_bytes"]
     assert rows["fixed"]["limit"] == 1 << 19
@@ -124,7 +125,7 @@ def test_stats_shows_them(program: Path) -> None:
     table = done.stdout[done.stdout.index("User heaps") :].splitlines()
     assert [line.split()[1] for line in table[4:7]] == ["odd", "request", "fixed"]  # by memory
     assert "8.0 MiB" in table[5] and "3.0 MiB" in table[4]
-    assert {row["name"] for row in as_json["heaps"]} == {"request", 'odd "name"?', "fixed"}
+    assert {row["name"] for row in as_json["heaps"]} == {"request", 'odd "näme"???', "fixed"}
 
 
 def test_a_program_without_heaps_has_no_table(tmp_path: Path) -> None:

@@ -58,3 +58,14 @@ static inline bool hak_begins(const char *text, const char *start)
         text++, start++;
     return *start == 0;
 }
+
+/* The text's length, or if that is more than `most`, how much of it to keep so that no character of UTF-8 is cut. */
+static inline size_t hak_text_within(const char *text, size_t most)
+{
+    size_t length = 0;
+    while (length < most && text[length] != 0)
+        length++;
+    while (length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80)
+        length--;
+    return length;
+}

@@ -86,3 +86,28 @@ size_t hak__format(char *buffer, size_t size, const char *format, ...)
     va_end(arguments);
     return length;
 }
+
+const char *hak__distance(char *buffer, size_t size, uint64_t bytes)
+{
+    if (bytes == 0)
+        return "directly";
+    hak__format(buffer, size, "%u byte%s", bytes, bytes == 1 ? "" : "s");
+    return buffer;
+}
+
+unsigned hak__utf8_length(const char *start)
+{
+    const unsigned char *text = (const unsigned char *)start;
+    unsigned first = text[0], length = first < 0x80 ? 1
+                                     : first < 0xc2 ? 0
+                                     : first < 0xe0 ? 2
+                                     : first < 0xf0 ? 3
+                                     : first < 0xf5 ? 4
+                                                    : 0;
+    for (unsigned i = 1; i < length; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    bool excluded = (first == 0xe0 && text[1] < 0xa0) || (first == 0xed && text[1] >= 0xa0) || (first == 0xf0 && text[1] < 0x90)
+                 || (first == 0xf4 && text[1] >= 0x90); /* longer than need be, or no character's number */
+    return excluded ? 0 : length;
+}

@@ -464,6 +464,8 @@ static hak_cold void option_assign(struct text key, struct text text, enum hak_o
     uint64_t value;
     if (option < 0)
         warn_unknown(key);
+    else if (origin == HAK_FROM_VARIABLE && text.length == 0)
+        return; /* as if it were not set */
     else if (!option_parse(&hak__option_rows[option], text, &value))
         warn_value(option, text);
     else if (option_store(option, value, origin))

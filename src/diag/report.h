@@ -14,6 +14,13 @@
 hak_for_region hak_cold size_t hak__format(char *buffer, size_t size, const char *format, ...);
 hak_cold size_t hak__format_list(char *buffer, size_t size, const char *format, va_list arguments);
 
+/* "5 bytes", or for 0 "directly": before or beyond a block. */
+enum { HAK_DISTANCE = 32 };
+hak_cold const char *hak__distance(char *buffer, size_t size, uint64_t bytes);
+
+/* The bytes of the character of UTF-8 that begins there, 1 to 4; 0: none does. */
+hak_cold unsigned hak__utf8_length(const char *start);
+
 /* Writes the whole text to a file descriptor; 0 or an errno code. A reader that has gone away gives EPIPE and no signal; one that
  * reads nothing for STALL_MS gives EAGAIN. */
 hak_cold int hak__write_all(int fd, const char *text, size_t length);
@@ -27,8 +34,15 @@ hak_at_start void hak__report_begin(bool keep);
 hak_cold int hak__report_fd(void);
 
 /* Opens a file for writing with the additional open(2) flags `more`. A name of descriptor 2 gives the place of reports; a pipe
- * without a reader fails. -1: errno says why. */
+ * without a reader fails. Negative: an errno code. */
 hak_cold int hak__report_open(const char *path, int more);
+
+/* Writes a file that appears whole (file.c): it is written beside its name, as PATH.part, and then renamed, so that no reader finds a
+ * partial one, whatever happens to the process or the disk. A device, a pipe or the like is written in place, as is a file in a folder that
+ * takes no new one; then `writer` may be called twice. The writer locks the file beside: several processes may write to one path at once,
+ * and one that was killed leaves a file that the next takes over. Both return 0 or an errno code. */
+typedef int hak_file_writer(int fd, const void *argument);
+hak_cold int hak__file_write(const char *path, hak_file_writer *writer, const void *argument);
 
 /* One line on stderr with the prefix; the newline is added. */
 hak_cold void hak__warn(const char *format, ...);

@@ -33,23 +33,12 @@ hak_export size_t hak_usable_size(const void *p)
     return hak_likely(class != NULL) ? class->size : usable_slow(p);
 }
 
-/* What a block of n bytes has in hardened mode: a canary tells what was asked for, without one the block is its class's. */
-static size_t good_size_hardened(size_t n)
-{
-    uint32_t class = hak__harden_class(HAK_ALIGN, n);
-    if (hak__hardened.canary || (n == 0 && hak__hardened.zero_size))
-        return n;
-    return class < HAK_CLASSES ? hak__hardened.room[class] : hak_align_up(n, hak__page_size());
-}
-
 hak_export size_t hak_good_size(size_t n)
 {
     if (n > PTRDIFF_MAX)
         return 0;
-    if (hak__guarded_wanted() && n <= HAK_MID_MAX) /* a sampled block ends at its guard page */
+    if ((hak__guarded_wanted() && n <= HAK_MID_MAX) || hak__is_hardened()) /* ends at a guard page, at a canary, or as a sample */
         return n;
-    if (hak__is_hardened())
-        return good_size_hardened(n);
     return n <= HAK_LARGE_MAX ? hak__classes[hak__class_of(n)].size : hak_align_up(n, hak__page_size());
 }
 

@@ -390,24 +390,24 @@ hak_export size_t hak_heap_collect(hak_heap_t *own)
     return hak__upkeep_step(hak__os->now_ms(), HAK_UPKEEP_ALL);
 }
 
-static int visit_heap(hak_heap_t *own, const struct hak_visit *visit, const char *function)
+static int visit_heap(hak_heap_t *own, const struct hak_visit *visit)
 {
     const struct hak_regions *regions = hak__regions_of(own);
     if (own == NULL)
         return ENOTSUP;
     if (regions != NULL)
         return regions->visit(hak__region_handle(own), visit);
-    return hak__uheap_expect(own, function) ? hak__uheap_visit(own, visit) : EINVAL;
+    return hak__uheap_expect(own, visit->function) ? hak__uheap_visit(own, visit) : EINVAL;
 }
 
 hak_export int hak_heap_visit(hak_heap_t *own, hak_heap_visitor *visit, void *argument)
 {
-    return visit_heap(own, &(struct hak_visit){ .block = visit, .argument = argument }, "hak_heap_visit");
+    return visit_heap(own, &(struct hak_visit){ .block = visit, .argument = argument, .function = "hak_heap_visit" });
 }
 
 hak_export int hak_heap_visit_spans(hak_heap_t *own, hak_heap_span_visitor *visit, void *argument)
 {
-    return visit_heap(own, &(struct hak_visit){ .span = visit, .argument = argument }, "hak_heap_visit_spans");
+    return visit_heap(own, &(struct hak_visit){ .span = visit, .argument = argument, .function = "hak_heap_visit_spans" });
 }
 
 hak_export hak_heap_t *hak_heap_next(hak_heap_t *heap)

@@ -281,14 +281,15 @@ void hak__huge_describe(uintptr_t address, char *text, size_t size)
 {
     size_t first = first_around(address), bytes = hak_load(&hak__supers[first].huge_bytes, HAK_RELAXED);
     const char *block = hak__super_start(first);
+    char far[HAK_DISTANCE];
     size_t offset = address - (uintptr_t)block;
     bool live = hak__owner_of(block) == hak__owner_huge();
     if (offset < bytes)
         hak__format(text, size, "inside a %s huge block of %u bytes, offset %u (block %p)", live ? "live" : "free", (uint64_t)bytes,
                     (uint64_t)offset, block);
     else
-        hak__format(text, size, "%u bytes beyond the end of a huge block of %u bytes (block %p)", (uint64_t)(offset - bytes),
-                    (uint64_t)bytes, block);
+        hak__format(text, size, "%s beyond the end of a huge block of %u bytes (block %p)",
+                    hak__distance(far, sizeof far, offset - bytes), (uint64_t)bytes, block);
 }
 
 /* --- frees by threads without a heap ---------------------------------------------------------------------------------- */

@@ -118,5 +118,6 @@ hak_cold void hak__profile_forget(const void *block);
 /* --- dumps (write.c) ---------------------------------------------------------------------------------------------------------- */
 
 /* Writes a dump: JSON if the path ends in ".json", else jemalloc's heap_v2 text. NULL: under a numbered name. Returns 0 or an
- * errno code: EPERM in a privileged process, EBUSY during another dump. `kind` is the letter in numbered names. */
+ * errno code: EPERM in a privileged process, EBUSY during another dump. `kind` is the letter in numbered names; f (final) and u (by
+ * signal) have no caller that learns of a failure, so a warning says it. */
 hak_cold int hak__profile_dump(const char *path, char kind);

@@ -234,7 +234,5 @@ void hak__profile_end(void)
     hak__profile_stop();
     if (mode == HAK_PROFILING_LEAKS)
         hak__leaks_search();
-    int code = hak__profile_dump(NULL, 'f');
-    if (code != 0)
-        hak__warn("the profile could not be written (error %u)", (uint64_t)code);
+    hak__profile_dump(NULL, 'f');
 }

@@ -1,15 +1,9 @@
 /* Writes a profile's dump. It allocates and locks nothing: text goes through a stack buffer to write(2), so a signal handler may
- * dump. Other threads continue; each figure is the one at the moment of its read.
- *
- * A file is written beside its final name and then renamed, so that no reader finds a partial one, whatever happens to the
- * process; a path that is no plain file (/dev/..., /proc/...) is written in place. The writer locks the file beside: several
- * processes may dump to one path at once, and one that was killed leaves a file that the next takes over. */
+ * dump. Other threads continue; each figure is the one at the moment of its read. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/bits.h"
@@ -58,28 +52,11 @@ static void out_byte(struct dump_out *dump_out, char c, bool quoted)
     dump_out->text[dump_out->used++] = escape && c == '\n' ? 'n' : quoted && (unsigned char)c < ' ' && !escape ? '?' : c;
 }
 
-/* The bytes of the character of UTF-8 that begins there, 1 to 4; 0: none does. */
-static unsigned utf8_length(const unsigned char *text)
-{
-    unsigned first = text[0], length = first < 0x80 ? 1
-                                     : first < 0xc2 ? 0
-                                     : first < 0xe0 ? 2
-                                     : first < 0xf0 ? 3
-                                     : first < 0xf5 ? 4
-                                                    : 0;
-    for (unsigned i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    bool excluded = (first == 0xe0 && text[1] < 0xa0) || (first == 0xed && text[1] >= 0xa0) || (first == 0xf0 && text[1] < 0x90)
-                 || (first == 0xf4 && text[1] >= 0x90); /* longer than need be, or no character's number */
-    return excluded ? 0 : length;
-}
-
 /* A quoted text is JSON's, so what is no UTF-8 becomes '?'. */
 static void out_text(struct dump_out *dump_out, const char *text, bool quoted)
 {
     while (*text != 0) {
-        unsigned length = quoted ? utf8_length((const unsigned char *)text) : 1;
+        unsigned length = quoted ? hak__utf8_length(text) : 1;
         for (unsigned i = 0; i < (length == 0 ? 1 : length); i++)
             out_byte(dump_out, length == 0 ? '?' : text[i], quoted);
         text += length == 0 ? 1 : length;
@@ -250,11 +227,11 @@ static bool ends_in(const char *text, const char *end)
     return length >= more && hak_begins(text + length - more, end);
 }
 
-static int dump_to(int fd, bool json)
+static int dump_to(int fd, const void *json)
 {
     struct dump_out dump_out = { .fd = fd, .error = 0, .used = 0 };
     hak__profile_sites_settle();
-    if (json)
+    if (*(const bool *)json)
         write_json(&dump_out);
     else
         write_heap_v2(&dump_out);
@@ -262,54 +239,10 @@ static int dump_to(int fd, bool json)
     return dump_out.error;
 }
 
-/* Whether the path is no device, pipe or the like. */
-static bool is_plain(const char *path)
-{
-    return hak_begins(path, "/dev/shm/") || (!hak_begins(path, "/dev/") && !hak_begins(path, "/proc/"));
-}
-
-/* Whether the calling process alone writes the file, which still has that name; then it is empty. */
-static bool is_only_writer(int fd, const char *name)
-{
-    struct stat mine, there;
-    return hak__syscall(SYS_flock, fd, LOCK_EX | LOCK_NB) == 0 && hak__syscall(SYS_fstat, fd, &mine) == 0
-        && hak__syscall(SYS_newfstatat, AT_FDCWD, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && mine.st_ino == there.st_ino
-        && mine.st_dev == there.st_dev && hak__syscall(SYS_ftruncate, fd, 0L) == 0;
-}
-
-/* Opens PATH.part, or while another process writes that, one with a number that no other has. */
-static int open_beside(char *beside, size_t size, const char *path)
-{
-    hak__format(beside, size, "%s.part", path);
-    int fd = hak__report_open(beside, O_CREAT | O_NOFOLLOW);
-    if (fd < 0 || is_only_writer(fd, beside))
-        return fd;
-    hak__syscall(SYS_close, fd);
-    hak__format(beside, size, "%s.%u.part", path, hak__os->random() ^ (uint64_t)hak__syscall(SYS_getpid));
-    return hak__report_open(beside, O_CREAT | O_TRUNC | O_NOFOLLOW);
-}
-
 static int dump_to_file(const char *path)
 {
-    char beside[HAK_PROFILE_PATH + NAME_ROOM];
-    bool plain = is_plain(path);
-    if (strlen(path) >= sizeof beside - NAME_ROOM / 2)
-        return ENAMETOOLONG;
-    int fd = plain ? open_beside(beside, sizeof beside, path) : hak__report_open(path, 0);
-    if (fd < 0)
-        return -fd;
-    int code = dump_to(fd, ends_in(path, ".json"));
-    int lock = (int)hak__syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* until the file has its name */
-    int closed = hak__syscall_code(hak__syscall(SYS_close, fd)); /* may report what was not written */
-    if (code == 0)
-        code = closed;
-    if (code == 0 && plain)
-        code = hak__syscall_code(hak__syscall(SYS_renameat2, AT_FDCWD, beside, AT_FDCWD, path, 0));
-    if (code != 0 && plain)
-        hak__syscall(SYS_unlinkat, AT_FDCWD, beside, 0L);
-    if (lock >= 0)
-        hak__syscall(SYS_close, lock);
-    return code;
+    bool json = ends_in(path, ".json");
+    return hak__file_write(path, dump_to, &json);
 }
 
 /* PREFIX.PID.SEQUENCE.KIND.heap, as jemalloc names them; if the prefix ends in ".json", that ending comes last. Of automatic
@@ -326,32 +259,40 @@ static void dump_name(char *name, size_t size, uint64_t number, char kind)
     hak__format(name, size, "%s.%u.%u.%s.%s", begin, (uint64_t)hak__syscall(SYS_getpid), number, letter, json ? "json" : "heap");
 }
 
-static int dump_numbered(char kind)
+static int dump_numbered(char *name, size_t size, char kind)
 {
-    char name[HAK_PROFILE_PATH + NAME_ROOM];
     uint64_t number = hak_fetch_add(&dump_sequence, 1, HAK_RELAXED);
-    dump_name(name, sizeof name, number, kind);
+    dump_name(name, size, number, kind);
     int code = dump_to_file(name);
     bool by_itself = kind == 'i' || kind == 'l';
     for (const char *other = "il"; code == 0 && by_itself && number >= DUMPS_KEPT && *other != 0; other++) {
-        dump_name(name, sizeof name, number - DUMPS_KEPT, *other);
+        dump_name(name, size, number - DUMPS_KEPT, *other);
         hak__syscall(SYS_unlinkat, AT_FDCWD, name, 0L);
     }
     return code;
 }
 
-int hak__profile_dump(const char *path, char kind)
+static int dump_claim(void)
 {
-    int saved = errno, code;
     if (getauxval(AT_SECURE) != 0)
         return EPERM;
     if (!hak__profile_was_asked())
         return EINVAL;
-    if (!hak__profile_claim(&dump_writing))
-        return EBUSY;
-    code = path != NULL ? dump_to_file(path) : dump_numbered(kind);
-    hak_fetch_add(&hak__profile.dumps, code == 0, HAK_RELAXED);
-    hak_store(&dump_writing, 0, HAK_RELEASE);
+    return hak__profile_claim(&dump_writing) ? 0 : EBUSY;
+}
+
+int hak__profile_dump(const char *path, char kind)
+{
+    char name[HAK_PROFILE_PATH + NAME_ROOM] = "a file";
+    int saved = errno, code = dump_claim();
+    if (code == 0) {
+        code = path != NULL ? dump_to_file(path) : dump_numbered(name, sizeof name, kind);
+        hak_fetch_add(&hak__profile.dumps, code == 0, HAK_RELAXED);
+        hak_store(&dump_writing, 0, HAK_RELEASE);
+    }
+    if (code != 0 && (kind == 'f' || kind == 'u'))
+        hak__warn("the profile could not be written to %s (error %u); HAKMEM_PROFILE can name another prefix", name,
+                  (uint64_t)code);
     errno = saved;
     return code;
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "diag/report.h"
 #include "kinds/kind.h"
 #include "os/os.h"
@@ -174,7 +175,7 @@ static void region_lay_out(struct hak_region *region)
 
 static void set_region_options(struct hak_region *region, const struct hak_heap_options *options)
 {
-    size_t length = options->name == NULL ? 0 : hak_min(strlen(options->name), sizeof region->name - 1);
+    size_t length = options->name == NULL ? 0 : hak_text_within(options->name, sizeof region->name - 1);
     if (length != 0)
         memcpy(region->name, options->name, length);
     region->flags = options->flags;

@@ -3,6 +3,7 @@
 
 #include "arena/window.h"
 #include "base/assert.h"
+#include "base/bits.h"
 #include "base/lock.h"
 #include "diag/report.h"
 #include "sample/sample.h"
@@ -182,17 +183,18 @@ void hak__record_describe(const struct hak_record *record, uintptr_t address, ch
     uintptr_t start = state < HAK_SAMPLE_LIVE || state == HAK_SAMPLE_HOLE ? 0 : record->block;
     const void *block = (const void *)start;
     const char *live = state == HAK_SAMPLE_LIVE ? "live" : "freed";
+    char far[HAK_DISTANCE];
     if (start == 0)
         hak__format(text, size, "in the range of sampled blocks, where there is none");
     else if (address < start)
-        hak__format(text, size, "%u bytes before a %s sampled block of %u bytes (block %p)", (uint64_t)(start - address), live,
-                    (uint64_t)record->counted, block);
+        hak__format(text, size, "%s before a %s sampled block of %u bytes (block %p)",
+                    hak__distance(far, sizeof far, start - address), live, (uint64_t)record->counted, block);
     else if (address - start < record->counted)
         hak__format(text, size, "inside a %s sampled block of %u bytes, offset %u (block %p)", live, (uint64_t)record->counted,
                     (uint64_t)(address - start), block);
     else
-        hak__format(text, size, "%u bytes beyond the end of a %s sampled block of %u bytes (block %p)",
-                    (uint64_t)(address - start - record->counted), live, (uint64_t)record->counted, block);
+        hak__format(text, size, "%s beyond the end of a %s sampled block of %u bytes (block %p)",
+                    hak__distance(far, sizeof far, address - start - record->counted), live, (uint64_t)record->counted, block);
 }
 
 /* --- labels ----------------------------------------------------------------------------------------------------------- */
@@ -287,20 +289,9 @@ static const struct hak_labels *label_part(const struct hak_labels *of, const st
     }
 }
 
-/* Cuts a text between two characters of UTF-8. */
-static size_t label_length(const char *text, size_t most)
-{
-    size_t length = strnlen(text, most + 1);
-    if (length <= most)
-        return length;
-    for (length = most; length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80;)
-        length--;
-    return length;
-}
-
 static const struct hak_labels *value_of(const struct hak_labels *key, const char *text)
 {
-    const struct hak_labels *value = label_part(key, NULL, text, label_length(text, HAK_LABEL_VALUE_BYTES));
+    const struct hak_labels *value = label_part(key, NULL, text, hak_text_within(text, HAK_LABEL_VALUE_BYTES));
     return value != NULL ? value : label_part(key, NULL, label_other, sizeof label_other - 1);
 }
 
@@ -327,7 +318,7 @@ const struct hak_labels *hak__labels_with(const struct hak_labels *labels, const
 {
     if (key == NULL || key[0] == 0)
         return labels;
-    const struct hak_labels *known = label_part(NULL, NULL, key, label_length(key, HAK_LABEL_KEY_BYTES));
+    const struct hak_labels *known = label_part(NULL, NULL, key, hak_text_within(key, HAK_LABEL_KEY_BYTES));
     if (known == NULL)
         return labels;
     return replace(labels, known, value == NULL ? NULL : value_of(known, value));

@@ -185,7 +185,7 @@ static void fill_heaps(struct hak_box_slot *slot)
         kept = make_place(slot->heaps, sizeof *slot->heaps, kept, HAK_BOX_HEAPS, at);
         slot->heaps[at] =
             (struct hak_box_heap){ "", figures.serial, figures.live_bytes, figures.live_blocks, figures.used_bytes, figures.limit };
-        hak__format(slot->heaps[at].name, HAK_BOX_NAME, "%s", figures.name);
+        hak__format(slot->heaps[at].name, hak_text_within(figures.name, HAK_BOX_NAME - 1) + 1, "%s", figures.name);
     }
 }
 

@@ -117,15 +117,28 @@ static uint64_t own_figure(const struct hak_heap_figures *stats, const struct ow
     return *(const uint64_t *)((const char *)stats + column->at);
 }
 
-/* Keeps printable ASCII, with a backslash before a quote or a backslash; anything else becomes a question mark, which no format
- * has to escape. */
+/* Whether these bytes, as hak__utf8_length has them, are a character that does not steer a terminal. */
+static bool is_printable(const char *text, unsigned length)
+{
+    unsigned char first = (unsigned char)text[0];
+    bool control = first < 0x20 || first == 0x7f || (first == 0xc2 && (unsigned char)text[1] < 0xa0);
+    return length != 0 && !control;
+}
+
+/* Keeps UTF-8, with a backslash before a quote or a backslash; anything else becomes a question mark, which no format has to escape. */
 static const char *own_name(const struct hak_heap_figures *stats, char escaped[ESCAPED])
 {
-    char *to = escaped;
-    for (const char *from = stats->name; *from != 0; from++) {
+    char name[HAK_OWN_NAME], *to = escaped; /* a copy, as the program may change it meanwhile */
+    hak__format(name, sizeof name, "%s", stats->name);
+    for (const char *from = name; *from != 0;) {
+        unsigned length = hak__utf8_length(from);
         if (*from == '"' || *from == '\\')
             *to++ = '\\';
-        *to++ = *from < 0x20 || *from > 0x7e ? '?' : *from;
+        if (is_printable(from, length))
+            memcpy(to, from, length), to += length;
+        else
+            *to++ = '?';
+        from += length == 0 ? 1 : length;
     }
     *to = 0;
     return escaped;

@@ -4,7 +4,6 @@
 #include "stats/stats.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -29,30 +28,32 @@ void hak__expand_name(char *to, size_t size, const char *name)
     to[used] = 0;
 }
 
-static void write_file(const struct hak_stats *stats, uint64_t mode)
+static int print_to(int fd, const void *stats)
+{
+    switch (hak__option(HAK_OPTION_stats)) {
+    case HAK_STATS_JSON: return hak__print_json(fd, stats);
+    case HAK_STATS_PROM: return hak__print_openmetrics(fd, stats);
+    default: return hak__print_text(fd, stats);
+    }
+}
+
+static void write_file(const struct hak_stats *stats)
 {
     char name[2 * HAK_STATS_FILE_SIZE];
     hak__expand_name(name, sizeof name, hak__stats_file);
-    int fd = hak__report_open(name, O_CREAT | O_TRUNC), error = -fd;
-    if (fd >= 0) {
-        error = mode == HAK_STATS_JSON ? hak__print_json(fd, stats)
-              : mode == HAK_STATS_PROM ? hak__print_openmetrics(fd, stats)
-                                       : hak__print_text(fd, stats);
-        hak__syscall(SYS_close, fd);
-    }
-    if (fd < 0 || error != 0)
+    int error = hak__file_write(name, print_to, stats);
+    if (error != 0)
         hak__warn("the statistics could not be written to %s (error %u)", name, (uint64_t)error);
 }
 
 static void put_out(struct hak_stats *stats)
 {
-    uint64_t mode = hak__option(HAK_OPTION_stats);
     int saved = errno;
     hak__snapshot(stats);
     if (hak__option(HAK_OPTION_stats_ledger) != 0 && !hak__ledger(stats))
         hak__warn("option stats_ledger: the system does not say what is resident");
-    if (mode >= HAK_STATS_JSON)
-        write_file(stats, mode);
+    if (hak__option(HAK_OPTION_stats) >= HAK_STATS_JSON)
+        write_file(stats);
     else
         hak__print_text(hak__report_fd(), stats);
     errno = saved;

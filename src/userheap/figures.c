@@ -203,8 +203,8 @@ int hak__uheap_visit(struct hak_uheap *own, const struct hak_visit *visit)
     for (uint32_t slab = 0; stop == 0 && (slab = next_huge(own, slab)) != 0;) {
         void *block = hak__slab_start(slab - 1);
         bool asked = hak__hardened.on;
-        stop = hak__visit_single(visit, block,
-                                 asked ? hak__harden_huge_size(block, "hak_heap_visit", false) : hak__huge_usable(block));
+        stop =
+            hak__visit_single(visit, block, asked ? hak__harden_huge_size(block, visit->function, false) : hak__huge_usable(block));
     }
     return stop;
 }

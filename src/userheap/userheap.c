@@ -118,7 +118,7 @@ static struct hak_uheap *owns_take(void)
 /* A reader meanwhile may see parts of both names; the last byte stays 0. */
 void hak__uheap_rename(struct hak_uheap *own, const char *name)
 {
-    size_t length = name == NULL ? 0 : hak_min(strlen(name), sizeof own->name - 1);
+    size_t length = name == NULL ? 0 : hak_text_within(name, sizeof own->name - 1);
     memset(own->name, 0, sizeof own->name);
     if (length != 0)
         memcpy(own->name, name, length);

@@ -226,6 +226,7 @@ struct hak_visit {
     hak_heap_visitor *block;
     hak_heap_span_visitor *span;
     void *argument;
+    const char *function; /* which of them, for reports */
 };
 hak_inline int hak__visit_single(const struct hak_visit *visit, void *block, size_t size)
 {

@@ -429,24 +429,47 @@ static void spans_hold_the_same_blocks(void **state)
     expect_eq(hak_heap_visit_spans(NULL, add_span, NULL), ENOTSUP);
 }
 
-/* Of names and figures, in the three formats. */
-static void statistics_have_rows(void **state)
+static void expect_in_statistics(const char *wanted)
 {
-    (void)state;
-    hak_heap_t *heap = new_heap("say \"hi\"\n", (size_t)1 << 30);
-    void *p = hak_heap_malloc(heap, 100);
     char path[] = "/tmp/heaps-XXXXXX", text[SAID_SIZE];
     int fd = mkstemp(path);
     hak_stats_print(fd);
     ssize_t length = pread(fd, text, sizeof text - 1, 0);
     expect(length > 0);
     text[length] = 0;
-    expect(strstr(text, "\"say \\\"hi\\\"?\": used_bytes=") != NULL);
-    expect(strstr(text, "limit=1073741824 refused=0") != NULL);
-    hak_free(p);
-    hak_heap_destroy(heap);
+    expect(strstr(text, wanted) != NULL);
     close(fd);
     unlink(path);
+}
+
+/* Of names and figures, in the three formats. */
+static void statistics_have_rows(void **state)
+{
+    (void)state;
+    hak_heap_t *heap = new_heap("say \"hi\"\n", (size_t)1 << 30);
+    void *p = hak_heap_malloc(heap, 100);
+    expect_in_statistics("\"say \\\"hi\\\"?\": used_bytes=");
+    expect_in_statistics("limit=1073741824 refused=0");
+    hak_free(p);
+    hak_heap_destroy(heap);
+}
+
+/* UTF-8 stays, also where a long name is cut; no byte steers a terminal or spoils a file of UTF-8. */
+static void names_are_texts(void **state)
+{
+    static const char *const names[][2] = {
+        { "K\303\244se, \346\261\211, \360\237\247\200", "\"K\303\244se, \346\261\211, \360\237\247\200\":" },
+        { "\x1b[2J\177\302\233", "\"?[2J??\":" },
+        { "\377\303x\355\240\200\340\237\277\"", "\"??x??????\\\"\":" },
+        { "1234567890123456789012345678901234567890123456\303\244", "\"1234567890123456789012345678901234567890123456\":" },
+        { "123456789012345678901234567890123456789012345\303\244z", "\"123456789012345678901234567890123456789012345\303\244\":" },
+    };
+    (void)state;
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
+        hak_heap_t *heap = new_heap(names[i][0], 0);
+        expect_in_statistics(names[i][1]);
+        hak_heap_destroy(heap);
+    }
 }
 
 /* Before the first block a heap is its handle; with one it has a share. */
@@ -881,6 +904,7 @@ int main(void)
         cmocka_unit_test(grown_blocks_raise_the_peak),
         cmocka_unit_test(visitors_may_allocate),
         cmocka_unit_test(statistics_have_rows),
+        cmocka_unit_test(names_are_texts),
         cmocka_unit_test(a_handle_is_small),
         cmocka_unit_test(threads_share_a_heap),
         cmocka_unit_test(many_heaps_in_turn),

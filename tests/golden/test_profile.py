@@ -366,7 +366,7 @@ class Faults(Built):
             (folder / "x.json").write_text("before")
             done = self.run_user("dump", folder / "x.json", profile=f"1:{folder}/y", profile_interval=100)
             self.assertEqual(done.stdout.strip(), "28")
-            self.assertIn("the profile could not be written (error 28)", done.stderr)
+            self.assertRegex(done.stderr, rf"could not be written to {folder}/y\.[0-9]+\.0\.f\.heap \(error 28\)")
             self.assertEqual([(path.name, path.read_text()) for path in folder.iterdir()], [("x.json", "before")])
         finally:
             subprocess.run(["umount", folder], check=True)
@@ -379,7 +379,9 @@ class Faults(Built):
             self.assertIn(done.stdout.strip(), codes)
             self.assertEqual(list(self.path.glob("*.part")), [])
         done = self.run_user("sleep", profile=f"1:{self.path}/none/x")
-        self.assertIn("the profile could not be written (error 2)", done.stderr)
+        self.assertRegex(done.stderr, rf"could not be written to {self.path}/none/x\.[0-9]+\.0\.f\.heap \(error 2\); HAKMEM_PROFILE can")
+        said = self.run_user("raise", "12", profile=f"ready:{self.path}/none/x", stats_signal=12).stderr
+        self.assertRegex(said, rf"could not be written to {self.path}/none/x\.[0-9]+\.0\.u\.heap \(error 2\)")
 
     def test_privileged_program_writes_nothing(self):
         program = self.path / "privileged"

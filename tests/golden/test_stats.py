@@ -145,6 +145,59 @@ class Stats(unittest.TestCase):
         said = self.run_program("exit", HAKMEM_STATS=f"json:{path}")[1]
         self.assertEqual(said, f"hakmem: the statistics could not be written to {path} (error 2)\n")
 
+    def mount(self, *what):
+        """For the rest of the test."""
+        if os.getuid() != 0 or subprocess.run(["mount", *what], check=False, capture_output=True).returncode != 0:
+            self.skipTest("nothing can be mounted here")
+        self.addCleanup(subprocess.run, ["umount", what[-1]], check=True)
+
+    def test_disk_that_becomes_full(self):
+        """What was there stays, and nothing is left beside it."""
+        folder = self.path / "small"
+        folder.mkdir()
+        self.mount("-t", "tmpfs", "-o", "size=8k", "none", folder)
+        (folder / "x").write_text("before")
+        said = self.run_program("exit", HAKMEM_STATS=f"prom:{folder}/x")[1]
+        self.assertEqual(said, f"hakmem: the statistics could not be written to {folder}/x (error 28)\n")
+        self.assertEqual([(path.name, path.read_text()) for path in folder.iterdir()], [("x", "before")])
+
+    def test_places_where_no_file_can_be_replaced(self):
+        """A file that is a mount of its own, and one in a folder that takes no new file."""
+        for name in ("a", "b"):
+            (self.path / name).mkdir()
+            (self.path / name / "x").write_text("before" * 100000)
+        apart = self.path / "apart"
+        apart.write_text("before" * 100000)
+        self.mount("--bind", apart, self.path / "a" / "x")
+        self.mount("--bind", self.path / "b", self.path / "b")
+        subprocess.run(["mount", "-o", "remount,bind,ro", self.path / "b"], check=True)
+        self.mount("--bind", apart, self.path / "b" / "x")
+        for name in ("a", "b"):
+            pid, said = self.run_program("exit", HAKMEM_STATS=f"json:{self.path}/{name}/x")
+            self.assertEqual((said, json.loads(apart.read_text())["pid"]), ("", pid))
+            self.assertEqual([path.name for path in (self.path / name).iterdir()], ["x"])
+
+    def test_what_is_no_plain_file_stays(self):
+        link, out = self.path / "link", self.path / "out"
+        link.symlink_to("/dev/full")
+        said = self.run_program("exit", HAKMEM_STATS=f"json:{link}")[1]
+        self.assertEqual((said, link.is_symlink()), (f"hakmem: the statistics could not be written to {link} (error 28)\n", True))
+        out.write_text("first\n", encoding="ascii")
+        with out.open("a", encoding="ascii") as stream:
+            subprocess.run([self.program, "exit"], check=True, stdout=stream,
+                           env={"LD_PRELOAD": LIBRARY, "HAKMEM_STATS": "json:/dev/stdout"})
+        first, rest = out.read_text(encoding="ascii").split("\n", 1)
+        self.assertEqual((first, json.loads(rest)["version"]), ("first", 1))
+
+    def test_several_processes_and_one_file(self):
+        path = self.path / "common"
+        environment = {"LD_PRELOAD": LIBRARY, "HAKMEM_STATS": f"json:{path}"}
+        for _ in range(5):
+            them = [subprocess.Popen(["/bin/true"], env=environment) for _ in range(8)]
+            self.assertEqual([each.wait() for each in them], [0] * 8)
+            self.assertIn(json.loads(path.read_text(encoding="ascii"))["pid"], [each.pid for each in them])
+            self.assertEqual(list(self.path.glob("common.*")), [])
+
     def test_signal(self):
         number = int(signal.SIGUSR2)
         said = self.run_program("signal", str(number), HAKMEM_STATS_SIGNAL=str(number))[1]

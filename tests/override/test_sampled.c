@@ -202,6 +202,7 @@ static void fill_what_was_promised(void)
 }
 
 static void promised_sizes(void) { with_each("promised_sizes", "HAKMEM_HARDEN=0", fill_what_was_promised); }
+static void hardened_promises(void) { with_each("hardened_promises", "HAKMEM_HARDEN=zero+guards", fill_what_was_promised); }
 static void halved_sizes(void) { with_each("halved_sizes", "HAKMEM_HARDEN=0", halve_and_free); }
 static void alignment(void) { with_each("alignment", NULL, ask_for_alignment); }
 static void little_alignment(void) { with_each("little_alignment", NULL, ask_for_little); }
@@ -215,7 +216,8 @@ int main(int argc, char **argv)
         CASE(rights_come_back),
         CASE(unseen_rights_come_back),
         CASE(realloc_reads),
-        CASE(hardened_sizes), CASE(promised_sizes), CASE(halved_sizes), CASE(alignment), CASE(hardened_alignment), CASE(little_alignment),
+        CASE(hardened_sizes), CASE(promised_sizes), CASE(hardened_promises), CASE(halved_sizes), CASE(alignment),
+        CASE(hardened_alignment), CASE(little_alignment),
     };
     return RUN_CASES(cases);
 }

@@ -104,6 +104,17 @@ static void beginnings(void **state)
     expect(!hak_begins("frei", "free"));
 }
 
+static void texts_are_cut_between_characters(void **state)
+{
+    static const char text[] = "a\303\244\360\237\247\200";   /* 1, 2 and 4 bytes */
+    static const size_t kept[] = { 0, 1, 1, 3, 3, 3, 3, 7, 7 };
+    (void)state;
+    for (size_t most = 0; most < sizeof kept / sizeof kept[0]; most++)
+        expect_eq(hak_text_within(text, most), kept[most]);
+    expect_eq(hak_text_within("", 0), 0);
+    expect_eq(hak_text_within("\200\200", 1), 0);   /* no text */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -112,6 +123,7 @@ int main(void)
         cmocka_unit_test(counts_and_masks),
         cmocka_unit_test(runs),
         cmocka_unit_test(beginnings),
+        cmocka_unit_test(texts_are_cut_between_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

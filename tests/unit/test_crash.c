@@ -64,9 +64,11 @@ FRESH_TEST(runs)
     snprintf(wanted, sizeof wanted, "inside a live block of %zu bytes, offset %zu (block 0x", size, size - 1);
     expect_is(large + size - 1, wanted);
     expect_is(huge + (2 << 20), "inside a live huge block of 3145728 bytes, offset 2097152 (block 0x");
+    expect_is(huge + (3 << 20), "directly beyond the end of a huge block of 3145728 bytes (block 0x");
+    expect_is(huge + (3 << 20) + 1, "1 byte beyond the end of a huge block of 3145728 bytes (block 0x");
     expect_is(huge + (3 << 20) + 5, "5 bytes beyond the end of a huge block of 3145728 bytes (block 0x");
     char *whole = hak__huge_alloc(4 << 20, HAK_SUPER_SIZE, &zero);
-    expect_is(whole + (4 << 20), "0 bytes beyond the end of a huge block of 4194304 bytes (block 0x");
+    expect_is(whole + (4 << 20), "directly beyond the end of a huge block of 4194304 bytes (block 0x");
     char *last = hak__huge_alloc(4 << 20, HAK_SUPER_SIZE, &zero), *between = hak__huge_alloc(6 << 20, HAK_SUPER_SIZE, &zero);
     hak__huge_free(last, "free");
     expect_is(last + (2 << 20), "in a");                                       /* free or unmapped SuperSlab */

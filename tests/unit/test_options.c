@@ -251,6 +251,17 @@ FRESH_TEST(symbol)
     expect_eq(hak__option_origin(HAK_OPTION_purge_delay), HAK_FROM_CONF);
 }
 
+/* As a shell or a unit file leaves it, to take an option back. */
+FRESH_TEST(an_empty_variable_is_not_set)
+{
+    static char count[] = "HAKMEM_REFILL_COUNT=", folder[] = "HAKMEM_BLACKBOX=", *environment[] = { count, folder, NULL };
+    (void)argument;
+    hak__options_read_from("refill_count:7,blackbox:/x", environment);
+    expect_eq(hak__option(HAK_OPTION_refill_count), 7);
+    expect_eq(hak__option_origin(HAK_OPTION_refill_count), HAK_FROM_SYMBOL);
+    expect_eq(hak__option(HAK_OPTION_blackbox), 1);
+}
+
 FRESH_TEST(suggestions_yield)
 {
     (void)argument;
@@ -470,7 +481,7 @@ static void warnings(void **state)
     expect_kept("HAKMEM_THREAD_BUDGET", "2T", HAK_OPTION_thread_budget,
                 "a size in bytes (or with K, M, G) from 0 to 1073741824");
     expect_kept("HAKMEM_PURGE_DELAY", "1h", HAK_OPTION_purge_delay, "a time in ms (or with s) from 0 to 3600000");
-    expect_kept("HAKMEM_TINY_UNIFIED_CACHE", "", HAK_OPTION_tiny_unified_cache, "0 or 1, from 0 to 1");
+    expect_kept("HAKMEM_TINY_UNIFIED_CACHE", "2", HAK_OPTION_tiny_unified_cache, "0 or 1, from 0 to 1");
     expect_kept("HAKMEM_STATS", "full", HAK_OPTION_stats, "exact, json/prom/text:FILE or a number from 0 to 2");
     expect_warning("HAKMEM_PROFILE_EVERY", "1h",
                    "hakmem: option profile_every: '1h' is not a time in ms (or with s) up to 86400s, nor bytes of growth (with K, M, G)"
@@ -520,6 +531,18 @@ static void conf_warnings(void **state)
                    "hakmem: option refill_count: '?[2J?' is not a number from 1 to 256; 32 is kept\n");
 }
 
+/* A misspelt name is one all the same. */
+static void empty_variables(void **state)
+{
+    (void)state;
+    for (int i = 0; i < HAK_OPTIONS; i++) {
+        char variable[64];
+        snprintf(variable, sizeof variable, "HAKMEM_%s", hak__option_name(i));
+        expect_warning(variable, "", "");
+    }
+    expect_warning("HAKMEM_REFIL_COUNT", "", "hakmem: option HAKMEM_REFIL_COUNT is not known; the nearest one is refill_count\n");
+}
+
 /* Every option with one letter lost or changed, in both spellings, is recognised as the nearest; bands differ in one
  * letter among themselves, so any of them will do. */
 static void expect_nearest(const char *key, const char *name)
@@ -560,7 +583,8 @@ int main(void)
         cmocka_unit_test(stats_file),                   cmocka_unit_test(a_file_name_without_room),
         cmocka_unit_test(precedence),                   cmocka_unit_test(precedence_in_any_order),
         cmocka_unit_test(others_variables_are_left_alone),
-        cmocka_unit_test(symbol),                       cmocka_unit_test(suggestions_yield),
+        cmocka_unit_test(symbol),                       cmocka_unit_test(an_empty_variable_is_not_set),
+        cmocka_unit_test(suggestions_yield),            cmocka_unit_test(empty_variables),
         cmocka_unit_test(presets),                      cmocka_unit_test(bands_win_over_presets),
         cmocka_unit_test(huge_and_binary),              cmocka_unit_test(many_threads),
         cmocka_unit_test(no_environment_yet),           cmocka_unit_test(warnings),

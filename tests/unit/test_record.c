@@ -127,6 +127,26 @@ static void ends_and_merges(void **state)
     expect_list(0, 0);
 }
 
+static void expect_described(uintptr_t address, const char *as)
+{
+    char text[120];
+    hak__record_describe(&records[0], address, text, sizeof text);
+    expect_eq(strncmp(text, as, strlen(as)), 0);
+}
+
+static void addresses_around_a_block(void **state)
+{
+    (void)state;
+    begin(SIZE_MAX);
+    expect(join(0, BYTES));
+    expect_described(15, "1 byte before a live sampled block of 1000 bytes (block 0x10)");
+    expect_described(14, "2 bytes before a live");
+    expect_described(16 + 999, "inside a live sampled block of 1000 bytes, offset 999");
+    expect_described(16 + 1000, "directly beyond the end of a live sampled block of 1000 bytes (block 0x10)");
+    expect_described(16 + 1001, "1 byte beyond the end of");
+    expect_described(16 + 1010, "10 bytes beyond the end of");
+}
+
 /* Between the steps of joining and of leaving: the list is what `next` says, and what is not in it can leave all the same. */
 static void in_a_forked_child(void **state)
 {
@@ -319,6 +339,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(come_and_go),
+        cmocka_unit_test(addresses_around_a_block),
         cmocka_unit_test(within_the_limit),
         cmocka_unit_test(ends_and_merges),
         cmocka_unit_test(in_a_forked_child),

@@ -102,9 +102,14 @@ pub trait Memory {
     }
 }
 
-/// A text of another process for a label: what is not printable ASCII becomes a question mark.
+/// A text of another process for a label: each control character, and each byte that is no UTF-8, becomes a question mark.
 pub fn printable(text: &[u8]) -> String {
-    text.iter().map(|&byte| if (b' '..=b'~').contains(&byte) { byte as char } else { '?' }).collect()
+    let mut found = String::new();
+    for chunk in text.utf8_chunks() {
+        found.extend(chunk.valid().chars().map(|c| if c.is_control() { '?' } else { c }));
+        found.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    found
 }
 
 /// The memory of a running process.

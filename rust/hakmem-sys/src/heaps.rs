@@ -28,7 +28,7 @@ pub const HAK_HEAP_BUMP: u32 = 4;
 pub struct hak_heap_options {
     /// sizeof(struct hak_heap_options)
     pub size: usize,
-    /// for statistics; the first 47 bytes are kept; NULL: none
+    /// for statistics, in UTF-8; at most 47 bytes are kept; NULL: none
     pub name: *const c_char,
     /// bytes that blocks have ever reached in slabs, and of huge blocks, with heaps below; 0: no limit
     pub limit: usize,

@@ -48,13 +48,14 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// For the statistics. The first 47 bytes are kept.
+    /// For the statistics, in UTF-8. At most 47 bytes are kept.
     pub fn name(mut self, name: &'a CStr) -> Self {
         self.options.name = name.as_ptr();
         self
     }
 
-    /// The bytes of slabs (64 KiB each) and of blocks above 1 MiB that it may have; 0, as by default, for no limit.
+    /// The bytes that its blocks may have ever reached in slabs, and of huge blocks (above 1 MiB), with heaps below; 0, as by default, for
+    /// no limit.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.options.limit = bytes;
         self

@@ -39,7 +39,8 @@ def rows(allocator: Tables) -> list[dict[str, Any]]:
 
 
 def _name(content: bytes) -> str:
-    return re.sub(r"[^ -~]", "?", content.split(b"\0", 1)[0].decode("latin-1"))
+    """As the library prints it: control characters and bytes that are no UTF-8 become question marks."""
+    return re.sub("[\0-\x1f\x7f-\x9f\udc80-\udcff]", "?", content.split(b"\0", 1)[0].decode(errors="surrogateescape"))
 
 
 def _word(content: bytes, at: int, size: int = 8) -> int:
