@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from figures import Claim, Figures, Get, Ratio, by_plain, claims, cpu_of, family_claims, faults_of, memory_of, time_of
+from figures import Claim, Figures, Get, Ratio, by_plain, claims, cpu_of, family_claims, faults_of, memory_of, system_claims, time_of
 from hakmem_lab.target.allocators import FLOOR, SYSTEM
 
 
@@ -164,6 +164,24 @@ def family(figures: Figures) -> list[Table]:
     header = ["pair", "ratio", "95 %", "best peer", "hakmem / plain", *figures.names, ""]
     note = "Median time of a pair. The ratio is that to the best peer, chosen as above; plain is malloc and free of 48 bytes."
     return [Table("The malloc family", note, header, rows), claimed(family_claims(figures))]
+
+
+def beside_system(figures: Figures) -> list[Table]:
+    """HAKMEM by the C library's malloc, and what has to hold there."""
+    if figures.ours is None or SYSTEM not in figures.names:
+        return []
+    rows = []
+    for case in figures.cases:
+        ratios = [figures.ratio(case.name, figures.ours, SYSTEM, get) for get in (memory_of, figures.beyond, time_of)]
+        peak, past, time = (ratio_cells(ratio)[:2] for ratio in ratios)
+        held, rounds = figures.median(case.name, SYSTEM, memory_of), ratios[0].rounds if ratios[0] else 0
+        rows.append([case.name, *peak, mebibytes(held), *past, *time, str(rounds), case.about])
+    note = (
+        "HAKMEM by the C library's malloc, whose peak is in the fourth column, in MiB. Beyond: without what the program holds "
+        "before its first request. Below 1 is leaner, or faster."
+    )
+    header = ["benchmark", "peak memory", "95 %", "system", "beyond", "95 %", "time", "95 %", "rounds", "what it does"]
+    return [Table("By the system's malloc", note, header, rows), claimed(system_claims(figures))]
 
 
 def failures(figures: Figures) -> Table | None:
