@@ -172,21 +172,17 @@ def beside_system(figures: Figures) -> list[Table]:
         return []
     rows = []
     for case in figures.cases:
-        ratios = [figures.ratio(case.name, figures.ours, SYSTEM, get) for get in (memory_of, figures.beyond, time_of)]
-        peak, past, time = (ratio_cells(ratio)[:2] for ratio in ratios)
-        held, rounds = figures.median(case.name, SYSTEM, memory_of), ratios[0].rounds if ratios[0] else 0
-        rows.append([case.name, *peak, mebibytes(held), *past, *time, str(rounds), case.about])
-    note = (
-        "HAKMEM by the C library's malloc, whose peak is in the fourth column, in MiB. Beyond: without what the program holds "
-        "before its first request. Below 1 is leaner, or faster."
-    )
-    header = ["benchmark", "peak memory", "95 %", "system", "beyond", "95 %", "time", "95 %", "rounds", "what it does"]
+        peak, time = (figures.ratio(case.name, figures.ours, SYSTEM, get) for get in (memory_of, time_of))
+        held, rounds = figures.median(case.name, SYSTEM, memory_of), peak.rounds if peak else 0
+        rows.append([case.name, *ratio_cells(peak)[:2], mebibytes(held), *ratio_cells(time)[:2], str(rounds), case.about])
+    note = "HAKMEM by the C library's malloc, whose peak is in the fourth column, in MiB. Below 1 is leaner, or faster."
+    header = ["benchmark", "peak memory", "95 %", "MiB", "time", "95 %", "rounds", "what it does"]
     return [Table("By the system's malloc", note, header, rows), claimed(system_claims(figures))]
 
 
-def failures(figures: Figures) -> Table | None:
+def failures(figures: Figures, missing: bool = True) -> Table | None:
     rows = [[each.case, each.allocator, each.reason] for each in figures.failures]
-    rows += [[each.name, "", each.reason] for each in figures.head.missing]
+    rows += [[each.name, "", each.reason] for each in figures.head.missing if missing]
     return (
         Table("Left out", "A pair that failed is not run again.", ["benchmark", "allocator", "why"], rows)
         if rows

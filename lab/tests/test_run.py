@@ -223,14 +223,14 @@ def test_libraries_and_programs_of_musl(hello: Path, tmp_path: Path) -> None:
     bare = ("-nostdlib", "-fPIC", "-fno-builtin")
     program = compile_c(tmp_path, "void _start(void) { for (;;); }", *bare, f"-Wl,--dynamic-linker={MUSL}")
     library, other = (
-        compile_c(tmp_path, f"void *{name}(unsigned long n) {{ return (void *)n; }}", *bare, "-shared", name=f"{name}.so")
+        compile_c(tmp_path, f"void *{name}(long n) {{ return (void *)n; }}", *bare, "-shared", name=f"{name}.so")
         for name in ("malloc", "other")
     )
     assert allocators.c_library(program).startswith("musl 1.") and "musl" not in allocators.c_library(hello)
     assert allocators.why_not_loaded(allocators.Allocator("x", "ours", library), program) is None
     assert allocators.why_not_loaded(allocators.Allocator("x", "ours", other), program)
-    compile_c(tmp_path, "int of_the_library;", *bare, "-shared", "-Wl,-soname=libc.so", name="libc.so")
-    of_musl = compile_c(tmp_path, "int nothing;", *bare, "-shared", "-Wl,--no-as-needed", str(tmp_path / "libc.so"), name="of_musl.so")
+    libc = compile_c(tmp_path, "int libc;", *bare, "-shared", "-Wl,-soname=libc.so", name="libc.so")
+    of_musl = compile_c(tmp_path, "int x;", *bare, "-shared", "-Wl,--no-as-needed", str(libc), name="of_musl.so")
     described = elf.describe(of_musl)
     assert described is not None
     assert preload.obstacle(preload.look(str(program), {}), described) is None

@@ -15,13 +15,13 @@ bench_scaling() {
 # bench_musl [ARGUMENT...]: the suite on musl, with programs and peers that are built for it.
 bench_musl() {
   case " $* " in
-    *" --help "* | *" --list "* | *" --show "*) bench_suite "$@" ;;
+    *" --help "* | *" --list "* | *" --show "* | *" --publish "*) bench_suite "$@" ;;
   esac
   ensure build musl
   build_preset musl-release
   python3 -B bench/suite/musl.py
   lab_environment || exit 1
-  built=$root/out/musl-release
+  built=$PWD/out/musl-release
   PATH=$built:$PATH HAKMEM_PEERS=$built/peers exec "$LAB/bin/python" bench/suite/suite.py --build "$built" --only '^(real|written)$' \
     --alloc hakmem,system,mimalloc3,mimalloc2,rpmalloc,jemalloc5 "$@"
 }

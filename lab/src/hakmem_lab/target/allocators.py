@@ -106,8 +106,7 @@ def served_by_musl(allocator: Allocator, program: Path, loader: str) -> tuple[Pa
     done = subprocess.run(
         [loader, "--list", str(program)],
         env=allocator.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         errors="replace",
         check=False,
