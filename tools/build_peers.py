@@ -4,7 +4,7 @@
   tools/build_peers.py [NAME...]    builds those that are missing, or the ones that are named (some are built by name only)
   tools/build_peers.py --list       says which there are, and which are built
 
-They are built by gcc, cmake and make as their projects build a release, into $HAKMEM_PEERS or ~/.cache/hakmem/peers, one
+They are built by gcc (or $CC), cmake and make as their projects build a release, into $HAKMEM_PEERS or ~/.cache/hakmem/peers, one
 folder per revision (about half an hour of one CPU in all). git's own settings say where GitHub is (url.MIRROR.insteadOf). Where
 a repository cannot be had, the older sources serve that a Rust crate carries along; the file `origin` in the folder, and each
 table, say which it was. One that cannot be had at all is a line, not an error: the exit status is 1 only when none could be built.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,8 @@ from hakmem_lab.target import peers
 from hakmem_lab.target.peers import Built
 
 JOBS = len(os.sched_getaffinity(0))
+CC = shlex.split(os.environ.get("CC", "gcc"))
+PROBE = os.environ.get("PEERS_PROBE", "/bin/true")  # a program on which a library is tried
 C_FLAGS = ("-O3", "-DNDEBUG", "-fPIC", "-pthread", "-w", "-fno-builtin-malloc", "-ftls-model=initial-exec")
 
 
@@ -95,12 +98,12 @@ def from_crate(peer: Built, log: Path) -> Path:
 
 def mimalloc(peer: Built, source: Path, log: Path) -> None:
     defines = ("-DMI_MALLOC_OVERRIDE", "-DMI_SHARED_LIB", "-DMI_SHARED_LIB_EXPORT", "-DMI_BUILD_RELEASE", "-DMI_DEBUG=0")
-    run(["gcc", "-std=gnu11", *C_FLAGS, *defines, "-fvisibility=hidden", f"-I{source}/include", f"-I{source}/src",
+    run([*CC, "-std=gnu11", *C_FLAGS, *defines, "-fvisibility=hidden", f"-I{source}/include", f"-I{source}/src",
          "-shared", "-o", peer.path, source / "src" / "static.c", "-lrt", "-latomic"], source, log)
 
 
 def rpmalloc(peer: Built, source: Path, log: Path) -> None:
-    run(["gcc", "-std=gnu11", *C_FLAGS, "-D_GNU_SOURCE=1", "-DENABLE_PRELOAD=1", "-DENABLE_OVERRIDE=1", "-shared",
+    run([*CC, "-std=gnu11", *C_FLAGS, "-D_GNU_SOURCE=1", "-DENABLE_PRELOAD=1", "-DENABLE_OVERRIDE=1", "-shared",
          "-o", peer.path, source / "rpmalloc" / "rpmalloc.c"], source, log)
 
 
@@ -116,6 +119,7 @@ def jemalloc(peer: Built, source: Path, log: Path) -> None:
     if not (source / "configure").exists():
         run(["autoconf"], source, log)
     more = ["--enable-prof"] if peer in peers.VARIANTS else []
+    more += [] if CC == ["gcc"] else ["--disable-cxx"]  # its operators do not compile with musl's headers
     run(["sh", "configure", f"--with-version={peer.release.split()[1].partition('+')[0]}-0-g{peer.revision}", "--disable-doc",
          "--disable-static", *more], source, log)
     run(["make", "-j", str(JOBS), "build_lib_shared"], source, log)
@@ -169,7 +173,7 @@ BUILDERS: dict[str, Callable[[Built, Path, Path], None]] = {
 
 def serves_malloc(peer: Built) -> None:
     """A library that cannot be preloaded must not be taken for one that can."""
-    done = subprocess.run(["/bin/true"], env={"LD_PRELOAD": str(peer.path), "LD_BIND_NOW": "1"}, text=True,
+    done = subprocess.run([PROBE, "--help"], env={"LD_PRELOAD": str(peer.path), "LD_BIND_NOW": "1"}, text=True,
                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     if done.returncode != 0 or done.stderr:
         raise BuildFailed(f"it cannot be preloaded: {done.stderr.strip() or done.returncode}")

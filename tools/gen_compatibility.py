@@ -20,7 +20,8 @@ from systems import kept
 
 MUSL = """## musl
 
-`./dev test musl` builds for musl 1.2 and runs the tests by musl's loader. No programs have run there but the tests' own.
+`./dev test musl` builds for musl 1.2 and runs the tests by musl's loader. `./dev bench --musl` builds programs too
+and measures them ([benchmarks.md](benchmarks.md#on-musl)).
 Of 2 MiB of locked memory, which hold a process of musl but none of glibc, the library's file takes 540 KiB.
 
 - musl's loader has no room for thread-local words of a library opened by `dlopen`: preload `libhakmem.so` or link with it.

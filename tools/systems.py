@@ -68,7 +68,7 @@ def note(system, reports):
             name = case.get("name")
             family = re.match(r"(?:(?:hardened|malloc_only)\.)?\w+", name).group().replace("malloc_only", "malloc-only")
             results[family, name] = {"run": 0, "fail": 1}.get(case.get("status"), SKIPPED)
-    libc, compiler = {"musl": ("musl 1.2", "zig's clang")}.get(system.split()[0], ("glibc 2.36", "gcc 12"))
+    libc, compiler = {"musl": ("musl 1.2", "zig's clang"), "RISC-V": ("glibc 2.36", "zig's clang")}.get(system.split()[0], ("glibc 2.36", "gcc 12"))
     keep(rows(system, libc, compiler, ((*which, status) for which, status in results.items())))
 
 

@@ -17,7 +17,7 @@ from statistics import median
 import numpy as np
 from hakmem_lab.decide import statistics
 from hakmem_lab.target.allocators import FLOOR, HAKMEM, SYSTEM
-from listing import FAMILY, MICRO
+from listing import FAMILY, MICRO, REAL
 from session import Results, Sample
 
 PLAIN, HUGE = "plain", "huge_hot"  # pairs of the family that have bounds of their own
@@ -76,6 +76,7 @@ class Figures:
         self.names = [each.name for each in kept.head.allocators if each.kind != "floor"]
         self.peers = [each.name for each in kept.head.allocators if each.kind == "peer"]
         self.ours = HAKMEM if HAKMEM in self.names else None
+        self.on_musl = kept.head.machine.facts.get("C library", "").startswith("musl")
         self._by: dict[tuple[str, str], dict[int, Sample]] = {}
         broken = kept.broken()
         for sample in kept.samples:
@@ -297,6 +298,15 @@ def family_claims(figures: Figures) -> list[Claim]:
         Claim("each member <= 1.15 x the best peer's time, 2 MB <= 3 x", ", ".join(slow) or "all", not slow),
         Claim("none above 1.5 x malloc and free", ", ".join(dear) or "none", not dear),
     ]
+
+
+def system_claims(figures: Figures) -> list[Claim]:
+    """The bound of memory that real programs have on musl."""
+    names = [case.name for case in figures.cases if case.group == REAL]
+    found = {name: ratio.value for name in names if (ratio := figures.ratio(name, HAKMEM, SYSTEM, memory_of)) is not None}
+    said = ", ".join(f"{name} {value:.2f}" for name, value in found.items() if value > 1.2) or "all"
+    text = "peak memory of each real program <= 1.20 x the system's malloc"
+    return [Claim(text, said, max(found.values()) <= 1.2) if found else Claim(text, "not measured", None)]
 
 
 def claims(figures: Figures) -> list[Claim]:

@@ -71,7 +71,8 @@ class Places:
 
     def fill(self, text: str, fresh: Path | None = None) -> str:
         """The text with its names replaced."""
-        names = {"{python}": python(), "{real}": str(HERE / "real"), "{data}": str(self.data), "{fresh}": str(fresh)}
+        own = self.build / "python3"
+        names = {"{python}": str(own) if own.is_file() else python(), "{real}": str(HERE / "real"), "{data}": str(self.data), "{fresh}": str(fresh)}
         for name, place in names.items():
             text = text.replace(name, place)
         return text

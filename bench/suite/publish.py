@@ -103,8 +103,14 @@ def full(figures: Figures) -> str:
     return "\n\n".join(parts + [markdown(table) for table in tables.page_tables(figures)])
 
 
+def of_musl(figures: Figures) -> str:
+    """What docs/benchmarks.md holds of a run on musl."""
+    found = [tables.means(figures), *tables.beside_system(figures), tables.failures(figures, missing=False)]
+    return "\n\n".join([environment(figures.head, figures.rounds), *(markdown(table) for table in found if table is not None)])
+
+
 def publish(kept: Results, root: Path) -> None:
-    """Replaces the tables, charts and files of medians."""
+    """Replaces the tables, charts and files of medians; of a run on musl its tables."""
     if any(case.group == "scaling" for case in kept.head.cases):
         raise LabError("the file is a result of ./dev bench --scaling", "Publish it with ./dev bench --scaling --publish.")
     figures = Figures(kept)
@@ -112,7 +118,9 @@ def publish(kept: Results, root: Path) -> None:
         raise LabError("the file holds no measured round", "Let the suite run longer.")
     where = root / DOCUMENT
     text = where.read_text(encoding="utf-8")
-    if figures.cases:
+    if figures.on_musl:
+        text = replace(text, "musl", of_musl(figures), str(DOCUMENT))
+    elif figures.cases:
         (root / CHARTS).mkdir(exist_ok=True)
         for name, content in charts(figures).items():
             (root / CHARTS / name).write_text(content, encoding="utf-8")

@@ -24,7 +24,7 @@ import typer
 from figures import RESOLUTION, Figures
 from hakmem_lab.experiment import interleaved
 from hakmem_lab.target import libhakmem
-from hakmem_lab.target.allocators import FLOOR, HAKMEM, PEERS, SYSTEM, Allocator, find_peers, why_not_loaded
+from hakmem_lab.target.allocators import FLOOR, HAKMEM, PEERS, SYSTEM, Allocator, c_library, find_peers, why_not_loaded
 from hakmem_lab.terminal import console, errors
 from hakmem_lab.terminal.errors import LabError
 from listing import Case, Places
@@ -33,6 +33,7 @@ from rich.table import Table as Grid
 from session import Missing, Plan, Results, Runner, Session
 
 ROUNDS, QUICK_ROUNDS, MORE = 10, 1, 20
+PROBE = "bench_tiny_hot"  # the program by which libraries are tried
 FORMER = "former"  # another build of HAKMEM, measured as a peer
 USAGE = 2
 
@@ -62,7 +63,7 @@ def gather(
     names: list[str], build: Path, lib: Path | None, former: Path | None = None
 ) -> tuple[list[Allocator], list[Missing]]:
     """The allocators that can take part, and why others can't.  HAKMEM has to."""
-    installed, probe = find_peers(), build / "bench_tiny_hot"
+    installed, probe = find_peers(), build / PROBE
     if not probe.is_file():
         raise LabError(f"{build} has no benchmarks", "Build first, with ./dev build release.")
     found: list[Allocator] = []
@@ -75,7 +76,7 @@ def gather(
                 raise LabError("the former build is not known", "Say where it lies: --former PATH.")
             allocator = Allocator(name, "peer", libhakmem.find(former))
         elif name in (SYSTEM, FLOOR):
-            allocator = Allocator(name, "floor" if name == FLOOR else "peer")
+            allocator = Allocator(name, "floor" if name == FLOOR else "peer", libc=c_library(probe))
         elif installed[name] is None:
             missing.append(Missing(name=name, reason="not there; ./dev setup --peers builds and installs peers"))
             continue
@@ -121,7 +122,7 @@ def show_table(table: tables.Table) -> None:
 def show(kept: Results) -> None:
     """All tables on standard output."""
     figures = Figures(kept)
-    for table in [*tables.all_tables(figures), *tables.family(figures)]:
+    for table in [*tables.all_tables(figures), *tables.family(figures), *(tables.beside_system(figures) if figures.on_musl else [])]:
         show_table(table)
 
 
@@ -145,6 +146,7 @@ def begin(
     if not ready or not allocators:
         raise LabError("nothing can be measured here", "./dev setup --suite --peers installs what is missing.")
     head = session.head_of(ready, allocators, [*missing, *left_out], plan)
+    head.machine.facts["C library"] = c_library(build / PROBE)
     runner = Runner(places, plan.quick)
     if path is not None and path.is_file():
         kept = session.load(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from figures import Claim, Figures, Get, Ratio, by_plain, claims, cpu_of, family_claims, faults_of, memory_of, time_of
+from figures import Claim, Figures, Get, Ratio, by_plain, claims, cpu_of, family_claims, faults_of, memory_of, system_claims, time_of
 from hakmem_lab.target.allocators import FLOOR, SYSTEM
 
 
@@ -166,9 +166,23 @@ def family(figures: Figures) -> list[Table]:
     return [Table("The malloc family", note, header, rows), claimed(family_claims(figures))]
 
 
-def failures(figures: Figures) -> Table | None:
+def beside_system(figures: Figures) -> list[Table]:
+    """HAKMEM by the C library's malloc, and what has to hold there."""
+    if figures.ours is None or SYSTEM not in figures.names:
+        return []
+    rows = []
+    for case in figures.cases:
+        peak, time = (figures.ratio(case.name, figures.ours, SYSTEM, get) for get in (memory_of, time_of))
+        held, rounds = figures.median(case.name, SYSTEM, memory_of), peak.rounds if peak else 0
+        rows.append([case.name, *ratio_cells(peak)[:2], mebibytes(held), *ratio_cells(time)[:2], str(rounds), case.about])
+    note = "HAKMEM by the C library's malloc, whose peak is in the fourth column, in MiB. Below 1 is leaner, or faster."
+    header = ["benchmark", "peak memory", "95 %", "MiB", "time", "95 %", "rounds", "what it does"]
+    return [Table("By the system's malloc", note, header, rows), claimed(system_claims(figures))]
+
+
+def failures(figures: Figures, missing: bool = True) -> Table | None:
     rows = [[each.case, each.allocator, each.reason] for each in figures.failures]
-    rows += [[each.name, "", each.reason] for each in figures.head.missing]
+    rows += [[each.name, "", each.reason] for each in figures.head.missing if missing]
     return (
         Table("Left out", "A pair that failed is not run again.", ["benchmark", "allocator", "why"], rows)
         if rows

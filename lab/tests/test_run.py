@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hakmem_lab.target import libhakmem
+from hakmem_lab.target import allocators, elf, libhakmem, preload
 from tests.conftest import killed_after
 from tests.inside import LIBRARY, NOBODY, clean_environment, compile_c, hakmem
 
@@ -213,6 +213,28 @@ def test_script_runs_on_hakmem(tmp_path: Path) -> None:
 
 def test_musl(tmp_path: Path) -> None:
     refused(compile_c(tmp_path, HELLO, "-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"), "runs on musl")
+
+
+MUSL = "/lib/ld-musl-x86_64.so.1"
+
+
+@pytest.mark.skipif(not Path(MUSL).exists(), reason="musl is not installed")
+def test_libraries_and_programs_of_musl(hello: Path, tmp_path: Path) -> None:
+    bare = ("-nostdlib", "-fPIC", "-fno-builtin")
+    program = compile_c(tmp_path, "void _start(void) { for (;;); }", *bare, f"-Wl,--dynamic-linker={MUSL}")
+    library, other = (
+        compile_c(tmp_path, f"void *{name}(long n) {{ return (void *)n; }}", *bare, "-shared", name=f"{name}.so")
+        for name in ("malloc", "other")
+    )
+    assert allocators.c_library(program).startswith("musl 1.") and "musl" not in allocators.c_library(hello)
+    assert allocators.why_not_loaded(allocators.Allocator("x", "ours", library), program) is None
+    assert allocators.why_not_loaded(allocators.Allocator("x", "ours", other), program)
+    libc = compile_c(tmp_path, "int libc;", *bare, "-shared", "-Wl,-soname=libc.so", name="libc.so")
+    of_musl = compile_c(tmp_path, "int x;", *bare, "-shared", "-Wl,--no-as-needed", str(libc), name="of_musl.so")
+    described = elf.describe(of_musl)
+    assert described is not None
+    assert preload.obstacle(preload.look(str(program), {}), described) is None
+    assert "is for musl" in (preload.obstacle(preload.look(str(hello), {}), described) or "")[0]
 
 
 def test_another_machine(hello: Path, tmp_path: Path) -> None:

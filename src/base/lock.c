@@ -159,7 +159,8 @@ uint32_t hak__lock_number_slow(void)
 #endif
 
 #if HAK_DEBUG && !HAK_LOCK_FIBERS
-static __thread uint8_t ranks_held[HAK_RANKS];
+/* The library's own thread, which the C library does not know, has no other model (os/thread.c). */
+static __thread uint8_t ranks_held[HAK_RANKS] __attribute__((tls_model("initial-exec")));
 
 void hak__lock_note(uint32_t rank, int change)
 {

@@ -11,6 +11,7 @@
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/compiler.h"
+#include "trace/registers.h"
 
 /* --- numbers of the tables -------------------------------------------------------------------------------------------- */
 
@@ -52,7 +53,7 @@ hak_inline uint64_t read_fixed(struct reader *reader, unsigned bytes)
         reader->at = reader->end;
         return 0;
     }
-    memcpy(&value, reader->at, bytes); /* two, four or eight; x86-64 and 64-bit Arm are little-endian */
+    memcpy(&value, reader->at, bytes); /* two, four or eight; all processors here are little-endian */
     reader->at += bytes;
     return value;
 }
@@ -99,14 +100,6 @@ hak_inline uintptr_t read_pointer(struct reader *reader, uint8_t encoding)
 }
 
 /* --- rules ------------------------------------------------------------------------------------------------------------ */
-
-#if defined(__x86_64__)
-enum { REGISTERS = 17, REGISTER_FP = 6, REGISTER_SP = 7, REGISTER_RETURN = 16, BARE_TRAMPOLINES = 1 };
-#elif defined(__aarch64__)
-enum { REGISTERS = 32, REGISTER_FP = 29, REGISTER_SP = 31, REGISTER_RETURN = 30, BARE_TRAMPOLINES = 0 };
-#else
-enum { REGISTERS = 1, REGISTER_FP = 0, REGISTER_SP = 0, REGISTER_RETURN = 0, BARE_TRAMPOLINES = 0 };
-#endif
 
 /* How a register of the caller is found: unchanged; at an offset from the frame's address; not at all. */
 enum rule { RULE_SAME, RULE_OFFSET, RULE_NONE };

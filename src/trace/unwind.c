@@ -13,6 +13,7 @@
 #include "base/bits.h"
 #include "os/loaded.h"
 #include "os/os.h"
+#include "trace/registers.h"
 #include "trace/rows.h"
 
 enum { REMEMBERED = 2 };
@@ -272,42 +273,6 @@ static bool rules_at(const struct entry *entry, uintptr_t pc, struct rules *rule
     return rules->frame_register < REGISTERS;
 }
 
-/* --- a signal's registers -------------------------------------------------------------------------------------------- */
-
-/* The code that returns from a handler, and the offsets from the stack pointer in the kernel's context. */
-#if defined(__x86_64__)
-static const uint8_t restores[] = { 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05 }; /* mov $15, %rax; syscall */
-enum { CONTEXT_BEHIND = 0, CONTEXT_BYTES = offsetof(ucontext_t, uc_mcontext.gregs) + sizeof(gregset_t) };
-
-static void from_context(struct machine *out, const ucontext_t *context)
-{
-    static const uint8_t places[16] = { REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP,
-                                        REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15 };
-    for (unsigned i = 0; i < sizeof places; i++)
-        out->registers[i] = hak__unwind_word((uintptr_t)&context->uc_mcontext.gregs[places[i]]);
-    out->pc = hak__unwind_word((uintptr_t)&context->uc_mcontext.gregs[REG_RIP]);
-}
-
-#elif defined(__aarch64__)
-static const uint8_t restores[] = { 0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4 }; /* mov x8, #139; svc #0 */
-enum { CONTEXT_BEHIND = sizeof(siginfo_t), CONTEXT_BYTES = offsetof(ucontext_t, uc_mcontext.pstate) };
-
-static void from_context(struct machine *out, const ucontext_t *context)
-{
-    for (unsigned i = 0; i < 31; i++)
-        out->registers[i] = hak__unwind_word((uintptr_t)&context->uc_mcontext.regs[i]);
-    out->registers[REGISTER_SP] = hak__unwind_word((uintptr_t)&context->uc_mcontext.sp);
-    out->pc = hak__unwind_word((uintptr_t)&context->uc_mcontext.pc);
-}
-
-#else
-static const uint8_t restores[1];
-enum { CONTEXT_BEHIND, CONTEXT_BYTES };
-
-static void from_context(struct machine *out, const ucontext_t *context) { (void)out, (void)context; }
-
-#endif
-
 /* --- walking ------------------------------------------------------------------------------------------------------- */
 
 #if HAK_ASAN
@@ -435,7 +400,7 @@ static bool leave_trampoline(struct machine *machine)
  * lower end.) */
 static bool follow_pair(struct machine *machine)
 {
-    uintptr_t pair = machine->registers[REGISTER_FP], sp = machine->registers[REGISTER_SP], next, pc;
+    uintptr_t pair = machine->registers[REGISTER_FP] - PAIR_BELOW, sp = machine->registers[REGISTER_SP], next, pc;
     if (pair - sp > FRAME_MAX || pair >= machine->end - 2 * sizeof pair)
         return false;
     if (page_error(machine, pair) != 0 || !stack_word(machine, pair, sp, &next)
@@ -482,7 +447,7 @@ static bool leave_handler(struct machine *machine)
         return false;
     if (at % sizeof at != 0 || page_error(machine, at) != 0 || page_error(machine, at + CONTEXT_BYTES - 1) != 0)
         return false;
-    from_context(machine, (const ucontext_t *)at);
+    machine->pc = from_context(machine->registers, (const ucontext_t *)at);
     return machine->pc != 0;
 }
 
@@ -509,51 +474,22 @@ static uint32_t unwind_walk(struct machine *machine, bool exact, uintptr_t *fram
     return count;
 }
 
-#if defined(__x86_64__)
-
 uint32_t hak__unwind(uintptr_t *frames, uint32_t most)
 {
     struct machine here;
-    uintptr_t *out = here.registers, *pc = &here.pc;
     memset(&here, 0, sizeof here);
     /* Capture all at one point: this function's own tables must apply to it. */
-    __asm__ volatile("movq %%rbx, 24(%0)\n\tmovq %%rbp, 48(%0)\n\tmovq %%rsp, 56(%0)\n\tmovq %%r12, 96(%0)\n\t"
-                     "movq %%r13, 104(%0)\n\tmovq %%r14, 112(%0)\n\tmovq %%r15, 120(%0)\n\t"
-                     "leaq 1f(%%rip), %%rax\n1:\tmovq %%rax, (%1)"
-                     : : "r"(out), "r"(pc) : "rax", "memory");
-    return unwind_walk(&here, true, frames, most);
-}
-
-#elif defined(__aarch64__)
-
-uint32_t hak__unwind(uintptr_t *frames, uint32_t most)
-{
-    struct machine here;
-    uintptr_t *out = here.registers, *pc = &here.pc;
-    memset(&here, 0, sizeof here);
-    __asm__ volatile("stp x19, x20, [%0, #152]\n\tstp x21, x22, [%0, #168]\n\tstp x23, x24, [%0, #184]\n\t"
-                     "stp x25, x26, [%0, #200]\n\tstp x27, x28, [%0, #216]\n\tstp x29, x30, [%0, #232]\n\t"
-                     "mov x9, sp\n\tstr x9, [%0, #248]\n\tadr x9, 1f\n1:\tstr x9, [%1]"
-                     : : "r"(out), "r"(pc) : "x9", "memory");
-    return unwind_walk(&here, true, frames, most);
-}
-
-#else
-
-uint32_t hak__unwind(uintptr_t *frames, uint32_t most)
-{
-    if (most != 0)
+    TAKE_REGISTERS(here.registers, &here.pc);
+    if (!HAK_UNWINDS && most != 0)
         frames[0] = (uintptr_t)__builtin_return_address(0);
-    return most != 0;
+    return HAK_UNWINDS ? unwind_walk(&here, true, frames, most) : most != 0;
 }
-
-#endif
 
 uint32_t hak__unwind_signal(uintptr_t *frames, uint32_t most, const void *context)
 {
     struct machine there;
     memset(&there, 0, sizeof there);
-    from_context(&there, context);
+    there.pc = from_context(there.registers, context);
     if (most == 0 || there.pc == 0)
         return 0;
     frames[0] = there.pc;
@@ -585,7 +521,7 @@ uint32_t hak__unwind_here(const struct hak_here *here, uintptr_t *frames, uint16
     there.readable = NEVER_ASKED;
     there.registers[REGISTER_FP] = here->fp;
     there.registers[REGISTER_SP] = here->sp;
-    while (REGISTERS > 1 && count < HAK_HERE_FRAMES && unwind_step(&there, &exact)) {
+    while (HAK_UNWINDS && count < HAK_HERE_FRAMES && unwind_step(&there, &exact)) {
         uintptr_t place = (there.found - here->sp) / sizeof place;
         if (there.found < here->sp || there.found >= here->end || place > UINT16_MAX)
             break;

@@ -31,11 +31,20 @@ hak_inline uintptr_t hak__unwind_end(uintptr_t sp, uintptr_t threads_own)
     return hak__unwind_main_stack - sp < most ? hak__unwind_main_stack : (sp | (least_page - 1)) + 1;
 }
 
+/* Compilers store the caller's frame pointer at the function's frame pointer, or two words below it. */
 #if defined(__x86_64__) || defined(__aarch64__)
-/* Both compilers store the caller's frame pointer at the function's frame pointer. */
+#define HAK_UNWINDS 1
+#define HAK_CALLERS_FRAME 0
+#elif defined(__riscv) && __riscv_xlen == 64
+#define HAK_UNWINDS 1
+#define HAK_CALLERS_FRAME (-2)
+#else
+#define HAK_UNWINDS 0
+#endif
+#if HAK_UNWINDS
 #define HAK_HERE(threads_own) \
     { HAK_RETURN_ADDRESS((uintptr_t)__builtin_return_address(0)), (uintptr_t)__builtin_dwarf_cfa(), \
-      *(const uintptr_t *)__builtin_frame_address(0), \
+      ((const uintptr_t *)__builtin_frame_address(0))[HAK_CALLERS_FRAME], \
       hak__unwind_end((uintptr_t)__builtin_dwarf_cfa(), (uintptr_t)(threads_own)) }
 #else
 #define HAK_HERE(threads_own) { (uintptr_t)__builtin_return_address(0), (uintptr_t)(threads_own), 0, 0 }

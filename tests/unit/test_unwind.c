@@ -31,6 +31,13 @@ static const uint32_t trampoline[] = { 0xa9bf7bfd, 0x910003fd, 0xaa0003e9, 0xaa0
 static const uint32_t keeps_frames[] = { 0xa9bf7bfd, 0x910003fd, 0xd10043ff, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0x910043ff, 0xa8c17bfd, 0xd65f03c0 };
 static const uint32_t small_number[] = { 0xa9be7bfd, 0xd280021d, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0xa8c27bfd, 0xd65f03c0 };
 static const uint32_t into_the_stack[] = { 0xa9be7bfd, 0xa9017fff, 0x910043fd, 0xaa0003e9, 0xaa0103e0, 0xd63f0120, 0xa8c27bfd, 0xd65f03c0 };
+#elif defined(__riscv)
+/* addi sp, sp, -32; sd ra, 24(sp); sd s0, 16(sp); (two zeros at sp;) s0 = sp + 32, 16 or sp + 16; mv t0, a0; mv a0, a1; jalr t0; back. */
+#define ENTER 0xfe010113, 0x00113c23, 0x00813823
+#define CALL_AND_LEAVE 0x00050293, 0x00058513, 0x000280e7, 0x01813083, 0x01013403, 0x02010113, 0x00008067
+static const uint32_t keeps_frames[] = { ENTER, 0x02010413, CALL_AND_LEAVE }, trampoline[] = { ENTER, 0x02010413, CALL_AND_LEAVE };
+static const uint32_t small_number[] = { ENTER, 0x01000413, CALL_AND_LEAVE };
+static const uint32_t into_the_stack[] = { ENTER, 0x00013023, 0x00013423, 0x01010413, CALL_AND_LEAVE };
 #endif
 
 static void take(void *argument)

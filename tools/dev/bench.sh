@@ -12,6 +12,20 @@ bench_scaling() {
   exec "$LAB/bin/python" bench/suite/scaling.py "$@"
 }
 
+# bench_musl [ARGUMENT...]: the suite on musl, with programs and peers that are built for it.
+bench_musl() {
+  case " $* " in
+    *" --help "* | *" --list "* | *" --show "* | *" --publish "*) bench_suite "$@" ;;
+  esac
+  ensure build musl
+  build_preset musl-release
+  python3 -B bench/suite/musl.py
+  lab_environment || exit 1
+  built=$PWD/out/musl-release
+  PATH=$built:$PATH HAKMEM_PEERS=$built/peers exec "$LAB/bin/python" bench/suite/suite.py --build "$built" --only '^(real|written)$' \
+    --alloc hakmem,system,mimalloc3,mimalloc2,rpmalloc,jemalloc5 "$@"
+}
+
 # bench_lines [ARGUMENT...]: what moves between cores; the tool is built from valgrind's own libraries.
 bench_lines() {
   case " $* " in
@@ -69,6 +83,7 @@ cmd_bench() {
       build_preset release
       bench_suite "$@"
       ;;
+    --musl) shift; bench_musl "$@" ;;
     --scaling)
       shift
       case " $* " in

@@ -58,7 +58,7 @@ build_preset() {
     rm -rf "out/$1"
   fi
   case $1 in
-    musl) quietly cross python3 -B tools/cross.py --tests x86_64-linux-musl || return 1 ;;
+    musl*) quietly cross python3 -B tools/cross.py --tests x86_64-linux-musl || return 1 ;;
     riscv64) quietly cross python3 -B tools/cross.py --tests riscv64-linux-gnu.2.36 || return 1 ;;
   esac
   if [ ! -f "out/$1/build.ninja" ] || [ -n "$(find CMakePresets.json -newer "out/$1/build.ninja")" ]; then

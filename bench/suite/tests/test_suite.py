@@ -308,6 +308,12 @@ def test_a_carrier_runs_on_the_systems_malloc(tmp_path: Path) -> None:
     assert (found["SUITE_PRELOAD"], "LD_PRELOAD" in found, found["X"]) == (str(tmp_path / "x.so"), False, "1")
 
 
+def test_programs_do_not_see_the_suites_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HAKMEM_PEERS", "HAKMEM_SUITE"):
+        monkeypatch.setenv(name, "/somewhere")
+        assert name not in Allocator("a", "peer").environment()
+
+
 def test_result_lines() -> None:
     assert session.printed_numbers('x ops_per_s=5 seconds=0.5 args="1"\n')["ops_per_s"] == 5
     assert session.printed_numbers("nothing") == {}
@@ -465,6 +471,20 @@ def test_the_family_has_a_place_of_its_own(tmp_path: Path, results: Make) -> Non
     assert [case.name for case in Figures(whole).cases] == ["a"]
 
 
+def test_a_run_on_musl_has_a_place_of_its_own(tmp_path: Path, results: Make) -> None:
+    times = {(case, name): flat(1.0) for case in ("a", "b") for name in (HAKMEM, SYSTEM)}
+    kept = results(times, group=listing.REAL, rss={HAKMEM: 13 << 20, SYSTEM: 10 << 20})
+    kept.head.machine.facts["C library"] = "musl 1.2.3"
+    where = tree(tmp_path) / "docs" / "benchmarks.md"
+    where.write_text(where.read_text() + "<!-- musl:begin -->\n<!-- musl:end -->\n")
+    publish.publish(kept, tmp_path)
+    of_suite, _, of_musl = where.read_text().partition("musl:begin")
+    assert "outdated" in of_suite and not (tmp_path / "docs" / "benchmarks").exists()
+    assert "| musl 1.2.3 |" in of_musl and "| a | 1.300 | 1.30..1.30 | 10.0 |" in of_musl and "a 1.30, b 1.30 | no |" in of_musl
+    leaner = results(times, group=listing.REAL, rss={HAKMEM: 12 << 20, SYSTEM: 10 << 20})
+    assert [claim.holds for claim in figures.system_claims(Figures(leaner))] == [True]
+
+
 def test_publish_needs_its_place_and_results(tmp_path: Path, results: Make) -> None:
     kept = results({("a", HAKMEM): flat(0.5), ("a", SYSTEM): flat(1.0)})
     with pytest.raises(LabError, match="no measured round"):
@@ -476,7 +496,7 @@ def test_publish_needs_its_place_and_results(tmp_path: Path, results: Make) -> N
 
 def test_the_documents_have_their_places() -> None:
     text = (ROOT / publish.DOCUMENT).read_text()
-    for name in ("suite", "family"):
+    for name in ("suite", "family", "musl"):
         assert publish.replace(text, name, "body", str(publish.DOCUMENT)).count("body") >= 1
 
 

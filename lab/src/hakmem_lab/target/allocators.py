@@ -22,6 +22,9 @@ FLOOR = "floor"
 PEERS = peers.NAMES
 LIBRARY_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/lib", "/lib64")
 
+# The linker's, and those of the lab, which the library would take for misspelt options.
+NOT_PASSED_ON = ("LD_PRELOAD", "LD_DEBUG", peers.FOLDER_VARIABLE, "HAKMEM_SUITE")
+
 # The allocators' own variables: passed on to programs, but shown, since they change what is measured.
 TUNING_VARIABLES = re.compile(r"HAKMEM_|MIMALLOC_|MALLOC_|TCMALLOC_|GLIBC_TUNABLES$|_RJEM_|JE_")
 
@@ -31,10 +34,11 @@ class Allocator:
     name: str
     kind: str  # "ours", "peer" or "floor"
     shared_object: Path | None = None  # what to preload
+    libc: str = ""  # of the system's malloc, where it is not that of this interpreter
 
     def environment(self) -> dict[str, str]:
         """The environment in which a program runs on this allocator and no other."""
-        environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "LD_DEBUG")}
+        environment = {k: v for k, v in os.environ.items() if k not in NOT_PASSED_ON}
         if self.shared_object is not None:
             environment["LD_PRELOAD"] = str(self.shared_object)
             peer = peers.built(self.shared_object)
@@ -80,8 +84,45 @@ def find_peers() -> dict[str, Path | None]:
     return found
 
 
+def musl_loader(program: Path) -> str | None:
+    """The dynamic linker of a program of musl."""
+    found = re.search(rb"/lib/ld-musl-\w+\.so\.1", program.read_bytes()[:4096])
+    return found.group().decode() if found else None
+
+
+def c_library(program: Path) -> str:
+    """Name and version of the C library on which a program runs."""
+    loader = musl_loader(program)
+    if loader is None:
+        return os.confstr("CS_GNU_LIBC_VERSION") or "unknown version"
+    said = subprocess.run([loader], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False).stderr
+    return f"musl {said.partition('Version ')[2].split()[0]}"
+
+
+def served_by_musl(allocator: Allocator, program: Path, loader: str) -> tuple[Path | None, str]:
+    """musl's linker has no log. It takes the first malloc in the order in which it lists the files."""
+    from hakmem_lab.target import elf
+
+    done = subprocess.run(
+        [loader, "--list", str(program)],
+        env=allocator.environment(),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    files = [Path(found) for found in re.findall(r"(/\S+) \(0x", done.stdout)[1:]]  # behind the linker itself
+    serving = next((file for file in files if elf.symbol(file, "malloc", (".dynsym",)) is not None), None)
+    if done.returncode == 0 and serving is not None:
+        return serving, ""
+    return None, (done.stderr.splitlines() or ["no file that it loads has malloc"])[0]
+
+
 def served_by(allocator: Allocator, program: Path) -> tuple[Path | None, str]:
     """The file in which the program's malloc was found, and the linker's message if it was not found."""
+    loader = musl_loader(program)
+    if loader is not None:
+        return served_by_musl(allocator, program, loader)
     environment = {**allocator.environment(), "LD_DEBUG": "bindings", "LD_BIND_NOW": "1"}
     done = subprocess.run(
         [str(program), "--help"],
@@ -127,7 +168,7 @@ def describe(allocator: Allocator) -> str:
     if allocator.kind == "floor":
         return "the same loops without refill, checks or ownership: a limit, not an allocator"
     if allocator.shared_object is None:
-        return "the C library's malloc, " + (os.confstr("CS_GNU_LIBC_VERSION") or "unknown version")
+        return "the C library's malloc, " + (allocator.libc or os.confstr("CS_GNU_LIBC_VERSION") or "unknown version")
     built = peers.built(allocator.shared_object)
     if built is not None:
         return f"{allocator.shared_object} ({built.described()})"

@@ -77,6 +77,11 @@ def needed(path: Path) -> list[str]:
         return []
 
 
+def needs_musl(path: Path) -> bool:
+    """Whether a library needs musl's C library, by its upstream name or Alpine's; glibc's is libc.so.6."""
+    return any(name == "libc.so" or name.startswith("libc.musl-") for name in needed(path))
+
+
 def symbol(path: Path, name: str, tables: tuple[str, ...] = (".dynsym", ".symtab")) -> int | None:
     """The address of a defined symbol relative to the file's own addresses, from the first of the tables that has it;
     None if none has it or the file is not ELF."""

@@ -132,10 +132,12 @@ def obstacle(program: Program, library: elf.Elf) -> tuple[str, str] | None:
         )
     if file.interpreter is None:
         return (f"{program.name} is linked statically: it has its own malloc, and loads no library", LINK)
-    if "musl" in Path(file.interpreter).name:
+    own = "musl" if "musl" in Path(file.interpreter).name else "glibc"
+    other = "musl" if elf.needs_musl(library.path) else "glibc"
+    if own != other:
         return (
-            f"{program.name} runs on musl ({file.interpreter}), and {library.path.name} is for glibc",
-            "Build HAKMEM on a musl system and give that library with --library PATH, or use a glibc build.",
+            f"{program.name} runs on {own} ({file.interpreter}), and {library.path.name} is for {other}",
+            f"Build HAKMEM for {own} and give that library with --library PATH, or use a {other} build of the program.",
         )
     sanitizer = next(filter(SANITIZERS.match, elf.needed(file.path)), None)
     if sanitizer is not None:
