@@ -67,32 +67,34 @@ static int write_some(int fd, bool stream, const char **text, size_t *length)
     return 0;
 }
 
-static const uint64_t PIPE_SIGNAL = 1ull << (SIGPIPE - 1);
+static const uint64_t WRITE_SIGNALS = 1ull << (SIGPIPE - 1) | 1ull << (SIGXFSZ - 1);
 
-/* The signal goes to this thread only. One that was already pending stays pending. */
-static int write_stream(int fd, const char *text, size_t length)
+struct hak_held_signals hak__write_begin(void)
+{
+    struct hak_held_signals held = { 0, 0 };
+    hak__syscall(SYS_rt_sigprocmask, SIG_BLOCK, &WRITE_SIGNALS, &held.mask, sizeof held.mask);
+    hak__syscall(SYS_rt_sigpending, &held.pending, sizeof held.pending);
+    return held;
+}
+
+/* The signal goes to the calling thread only. One that was already pending stays pending. */
+void hak__write_end(struct hak_held_signals held, int error)
 {
     static const struct timespec at_once = { 0, 0 };
-    uint64_t former = 0, before = 0;
-    int error = 0;
-    hak__syscall(SYS_rt_sigprocmask, SIG_BLOCK, &PIPE_SIGNAL, &former, sizeof former);
-    hak__syscall(SYS_rt_sigpending, &before, sizeof before);
-    while (length > 0 && error == 0)
-        error = write_some(fd, true, &text, &length);
-    if (error == EPIPE && (before & PIPE_SIGNAL) == 0)
-        hak__syscall(SYS_rt_sigtimedwait, &PIPE_SIGNAL, NULL, &at_once, sizeof PIPE_SIGNAL);
-    hak__syscall(SYS_rt_sigprocmask, SIG_SETMASK, &former, NULL, sizeof former);
-    return error;
+    uint64_t sent = WRITE_SIGNALS & ~held.pending;
+    if ((error == EPIPE || error == EFBIG) && sent != 0)
+        hak__syscall(SYS_rt_sigtimedwait, &sent, NULL, &at_once, sizeof sent);
+    hak__syscall(SYS_rt_sigprocmask, SIG_SETMASK, &held.mask, NULL, sizeof held.mask);
 }
 
 int hak__write_all(int fd, const char *text, size_t length)
 {
+    bool stream = is_stream(fd);
+    struct hak_held_signals held = hak__write_begin();
     int error = 0;
-    if (is_stream(fd))
-        error = write_stream(fd, text, length);
-    else
-        while (length > 0 && error == 0)
-            error = write_some(fd, false, &text, &length);
+    while (length > 0 && error == 0)
+        error = write_some(fd, stream, &text, &length);
+    hak__write_end(held, error);
     return error;
 }
 

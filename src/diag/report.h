@@ -21,8 +21,15 @@ hak_cold const char *hak__distance(char *buffer, size_t size, uint64_t bytes);
 /* The bytes of the character of UTF-8 that begins there, 1 to 4; 0: none does. */
 hak_cold unsigned hak__utf8_length(const char *start);
 
-/* Writes the whole text to a file descriptor; 0 or an errno code. A reader that has gone away gives EPIPE and no signal; one that
- * reads nothing for STALL_MS gives EAGAIN. */
+/* Around system calls that may end the program by SIGPIPE or SIGXFSZ: takes the signal of the error that came. */
+struct hak_held_signals {
+    uint64_t mask, pending;
+};
+hak_cold struct hak_held_signals hak__write_begin(void);
+hak_cold void hak__write_end(struct hak_held_signals held, int error);
+
+/* Writes the whole text to a file descriptor; 0 or an errno code. A reader that has gone away gives EPIPE, a file beyond RLIMIT_FSIZE
+ * EFBIG, and neither a signal; a reader that reads nothing for STALL_MS gives EAGAIN. */
 hak_cold int hak__write_all(int fd, const char *text, size_t length);
 
 /* Reports go to where descriptor 2 led when the library was loaded. Single lines (hak__warn) also follow a later redirection to a

@@ -63,7 +63,9 @@ static void box_path(char *path, size_t size, uint64_t pid, uint64_t started_s)
 static int box_allocate(int fd)
 {
     static const char zeros[4096];
+    struct hak_held_signals held = hak__write_begin();
     int code = hak__syscall_code(hak__syscall(SYS_fallocate, fd, 0, 0L, (long)sizeof(struct hak_box)));
+    hak__write_end(held, code);
     if (code != EOPNOTSUPP && code != ENOSYS && code != EINVAL)
         return code;
     code = 0;

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """HAKMEM_STATS in its five forms, on a program whose figures are known: parsed by other people's parsers."""
+import errno
 import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import tempfile
@@ -160,6 +162,18 @@ class Stats(unittest.TestCase):
         said = self.run_program("exit", HAKMEM_STATS=f"prom:{folder}/x")[1]
         self.assertEqual(said, f"hakmem: the statistics could not be written to {folder}/x (error 28)\n")
         self.assertEqual([(path.name, path.read_text()) for path in folder.iterdir()], [("x", "before")])
+
+    def test_a_limit_on_files(self):
+        """RLIMIT_FSIZE: SIGXFSZ would end a program that writes no file itself."""
+        for limit in (0, 512):
+            for options in ({"HAKMEM_STATS": "json:{}/x"}, {"HAKMEM_PROFILE": "1:{}/x"}, {"HAKMEM_BLACKBOX": "{}"}):
+                with self.subTest(options, limit=limit):
+                    env = {name: text.format(self.path) for name, text in options.items()}
+                    done = subprocess.run([self.program, "exit"], env={**os.environ, "LD_PRELOAD": LIBRARY, **env}, text=True,
+                                          stderr=subprocess.PIPE, check=False,
+                                          preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertIn(f"(error {errno.EFBIG})", done.stderr)
 
     def test_places_where_no_file_can_be_replaced(self):
         """A file that is a mount of its own, and one in a folder that takes no new file."""
