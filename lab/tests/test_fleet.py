@@ -192,6 +192,9 @@ def test_metrics_without_events_are_said_to_measure_nothing(tmp_path: Path) -> N
     assert [str(row(found, name).gain) for name in ("restarts", "kills")] == ["0.0", "0.0"]
     assert row(found, "kills").word == "holds"
     assert verdict.FleetVerdict.model_validate(json.loads(found.model_dump_json())) == found
+    fleet.started[:, 60:] += 7  # all of them once
+    again = row(judged(fleet, plan), "restarts")
+    assert again.high - again.gain == pytest.approx(3 / (39 * 14), rel=0.1)
     pages.write(found, tmp_path / "verdict.html", False)
     assert "nan" not in re.sub(r"<script.*?</script>", "", (tmp_path / "verdict.html").read_text(), flags=re.DOTALL)
 
@@ -393,17 +396,19 @@ def test_half_of_an_answer_is_none() -> None:
         Prometheus(url).check_clock()
 
 
-@pytest.mark.skipif(not real.is_here(), reason="no prometheus; ./dev setup")
-def test_from_a_real_prometheus_to_a_decision(tmp_path: Path, hakmem: Hakmem) -> None:
+@pytest.mark.parametrize("engine", real.NEEDED)
+def test_from_a_real_server_to_a_decision(engine: str, tmp_path: Path, hakmem: Hakmem) -> None:
     """History, plan, switch, verdict, page: as a user goes, and with the same figures as in memory."""
+    if not real.is_here(engine):
+        pytest.skip(f"no {engine}{'; ./dev setup' if engine == real.PROMETHEUS else ' in PATH'}")
     today = int(time.time()) // DAY_S * DAY_S
     fleet = simulated.make(3, today - 28 * DAY_S, KIND)
     before = simulated.make(3, today - 28 * DAY_S, KIND)
     before.there[:, 56:] = False
-    real.backfill([before], tmp_path)
+    real.backfill([before], tmp_path, engine=engine)
     first = time.strftime("%Y-%m-%d", time.gmtime(today - 14 * DAY_S))
     asked = ["--select", 'service="web"', "--step", "6h", "--start", first]
-    with real.serving(tmp_path) as url:
+    with real.serving(tmp_path, engine) as url:
         said = hakmem("fleet", "plan", "--prometheus", url, *asked, "--seed", "7", "-o", "plan.json").stdout
         assert "40 hosts with HAKMEM, 40 without" in said and "days needed" in said
         assert "nothing to measure, for hosts have had none or hardly any: kills" in said
@@ -413,9 +418,9 @@ def test_from_a_real_prometheus_to_a_decision(tmp_path: Path, hakmem: Hakmem) ->
     plan = plans.Plan.model_validate_json((tmp_path / "plan.json").read_text())
     truth.switched_on(fleet, plan, {"resident memory": truth.log_of(8.0)})
     fleet.there[:, :56] = False
-    real.backfill([fleet], tmp_path)
+    real.backfill([fleet], tmp_path, engine=engine)
     fleet.there |= before.there
-    with real.serving(tmp_path) as url:
+    with real.serving(tmp_path, engine) as url:
         found = hakmem("fleet", "verdict", "--prometheus", url, "--plan", "plan.json", status=None)
         assert "resident memory" in found.stdout and "│ GO " in found.stdout, found.stdout
         text = hakmem("fleet", "verdict", "--prometheus", url, "--plan", "plan.json", "--json", status=None).stdout

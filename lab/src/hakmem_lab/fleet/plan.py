@@ -216,7 +216,7 @@ def power_of(
     error = max(float(found.error[0, -1]), 1e-9)
     smallest = bisect(lambda effect: chance(effect) >= POWER, error * 1e-3, error * 100)
     shrink = bisect(lambda each: chance(worth, 1 / each) >= POWER, 1e-3, 1e4)
-    needed = math.ceil(int(usable.sum()) * shrink**2)
+    needed = max(math.ceil(int(usable.sum()) * shrink**2), FEWEST_HOSTS)
     looks = {plan.days: 1} if plan.looks == "end" else {day: day for day in range(1, plan.days + 1)}
     looked = [day for day, count in looks.items() if inference.power(found, 0, bounds[:count], worth) >= POWER]
     return Power(

@@ -253,12 +253,13 @@ def _guard(
 ) -> Row:
     looks = _gains(metric, estimates, i, own)
     gain, low, high = looks[-1]
-    if metric.scale == "difference" and not found.after[:, -1].any():
-        # No event on any host: the interval is not a point.
+    if metric.scale == "difference":
+        # Hosts without events, or all with as many, do not make the interval a point.
         fewest = min(int(design.treated.sum()), int((~design.treated).sum()))
         days = found.after.shape[1] if plan.looks == "daily" else plan.days
-        high = NO_EVENTS / (fewest * days)
-        low, looks[-1] = -high, (gain, -high, high)
+        least = NO_EVENTS / (fewest * days)
+        low, high = min(low, gain - least), max(high, gain + least)
+        looks[-1] = (gain, low, high)
     unit = " %" if metric.scale == "ratio" else " per host and day"
     sure = _gains(metric, estimates, i, joint)[-1][2]
     if gain <= -metric.margin and sure < 0:
