@@ -47,7 +47,7 @@ def check(files):
     folder = unpack(files)
     if not (folder / f"hakmem-sys-{version()}" / "c" / "src" / "unity.c").is_file():
         raise Failed("hakmem-sys does not carry its source")
-    for features in ("hakmem/allocator-api2,hakmem/metrics", "hakmem/override"):
+    for features in ("hakmem/allocator-api2,hakmem/metrics,hakmem/pprof", "hakmem/override"):
         said = cargo("test", "--release", "--features", features, at=folder)
         if said.count("test result: ok") < 5 or "collections" not in said:
             raise Failed(f"the packed crates' tests did not run:\n{said}")

@@ -16,6 +16,7 @@ import simulated
 PROMETHEUS, VICTORIA = "prometheus", "victoria-metrics"
 NEEDED = {PROMETHEUS: ("prometheus", "promtool"), VICTORIA: (VICTORIA,)}
 READY_S, BACKFILL_S = 60, 600
+NO_SCRAPES = "global: {scrape_interval: 1h}\n"
 
 
 def is_here(engine: str = PROMETHEUS) -> bool:
@@ -29,12 +30,16 @@ def backfill(fleets: list[simulated.Fleet], folder: Path, only_resident: bool = 
     if engine == VICTORIA:
         import_into_victoria(text, folder)
     else:
-        command = ["promtool", "tsdb", "create-blocks-from", "--max-block-duration=1458h", "openmetrics", str(text), str(folder / "data")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BACKFILL_S)
-        if done.returncode != 0:
-            raise RuntimeError(f"promtool: {done.stderr[-1000:]}")
+        import_into_prometheus(text, folder)
     text.unlink()
     return count
+
+
+def import_into_prometheus(text: Path, folder: Path) -> None:
+    command = ["promtool", "tsdb", "create-blocks-from", "--max-block-duration=1458h", "openmetrics", str(text), str(folder / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BACKFILL_S)
+    if done.returncode != 0:
+        raise RuntimeError(f"promtool: {done.stderr[-1000:]}")
 
 
 def import_into_victoria(text: Path, folder: Path) -> None:
@@ -46,24 +51,24 @@ def import_into_victoria(text: Path, folder: Path) -> None:
                 pass
 
 
-def command(engine: str, folder: Path, port: int) -> list[str]:
+def command(engine: str, folder: Path, port: int, config: str) -> list[str]:
     if engine == VICTORIA:
         # Imported series lack the marks of their ends that scraped ones have; so a value is as old as in Prometheus at most.
         return [VICTORIA, f"-storageDataPath={folder}/data", f"-httpListenAddr=127.0.0.1:{port}", "-retentionPeriod=10y",
                 "-search.maxStalenessInterval=5m", "-memory.allowedBytes=1GiB", "-loggerLevel=ERROR"]
-    (folder / "prometheus.yml").write_text("global: {scrape_interval: 1h}\n", encoding="ascii")
+    (folder / "prometheus.yml").write_text(config, encoding="ascii")
     return ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
             f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=10y", "--log.level=error"]
 
 
 @contextlib.contextmanager
-def serving(folder: Path, engine: str = PROMETHEUS) -> Iterator[str]:
-    """The engine on folder/data; yields its address."""
+def serving(folder: Path, engine: str = PROMETHEUS, config: str = NO_SCRAPES) -> Iterator[str]:
+    """The engine on folder/data; yields its address. config: prometheus.yml."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with (folder / f"{engine}.log").open("w", encoding="utf-8") as log:
-        server = subprocess.Popen(command(engine, folder, port), stdout=log, stderr=log)
+        server = subprocess.Popen(command(engine, folder, port, config), stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"
     try:
         until = time.monotonic() + READY_S

@@ -30,7 +30,7 @@ import real
 import simulated
 import truth
 
-from hakmem_lab.fleet import checks, inference, metrics, profiles, verdict
+from hakmem_lab.fleet import checks, history, inference, metrics, profiles, verdict
 from hakmem_lab.fleet import plan as plans
 from hakmem_lab.fleet.inference import Design, Series
 from hakmem_lab.fleet.prometheus import DAY_S, Prometheus
@@ -173,6 +173,48 @@ def test_events_that_never_were_are_judged_by_all_days_of_a_plan_with_one_look()
     found = judged(fleet, plan)
     fewest = min(found.treated, found.hosts - found.treated)
     assert row(found, "kills").high == pytest.approx(verdict.NO_EVENTS / (fewest * 14)) == -row(found, "kills").low
+
+
+def test_metrics_without_events_are_said_to_measure_nothing(tmp_path: Path) -> None:
+    """No kill and no restart anywhere; three hosts without faults late in the history and first after the start."""
+    fleet = simulated.make(1, START, KIND)
+    fleet.started[:] = START - 5
+    for first, last in ((27, 56), (55, 60)):
+        fleet.faults[:3, first:last] = fleet.faults[:3, first - 1 : first]
+    plan = truth.planned(fleet, 1, metrics.METRICS)
+    assert "NaN" not in plan.model_dump_json() and plans.Plan.model_validate_json(plan.model_dump_json()) == plan
+    assert [each.metric for each in plan.power] == ["resident memory", "GiB-seconds", "processor time", "faults"]
+    assert all(math.isfinite(each.error) and each.hosts_needed for each in plan.power)
+    truth.switched_on(fleet, plan, {})
+    found = judged(fleet, plan)
+    assert all(math.isfinite(value) for each in found.rows for look in each.by_look[6:] for value in look)
+    assert all(math.isfinite(look[0]) for each in found.rows for look in each.by_look)
+    assert [str(row(found, name).gain) for name in ("restarts", "kills")] == ["0.0", "0.0"]
+    assert row(found, "kills").word == "holds"
+    assert verdict.FleetVerdict.model_validate(json.loads(found.model_dump_json())) == found
+    fleet.started[:, 60:] += 7  # all of them once
+    again = row(judged(fleet, plan), "restarts")
+    assert again.high - again.gain == pytest.approx(3 / (39 * 14), rel=0.1)
+    pages.write(found, tmp_path / "verdict.html", False)
+    assert "nan" not in re.sub(r"<script.*?</script>", "", (tmp_path / "verdict.html").read_text(), flags=re.DOTALL)
+
+    fleet.faults[:40, 56:] = fleet.faults[:40, 55:56]
+    assert "50 % of the hosts have only zeros, or no data, of faults" in refused(fleet, plan)
+    fleet.faults[:, 56:] = fleet.faults[:, 55:56]
+    assert "faults is 0 on every host: not judged" in judged(fleet, plan).notes
+
+
+def test_a_history_of_zeros_is_no_part_of_the_plan() -> None:
+    fleet, plan = made()
+    settings = plan.model_dump(include={"history_days", "host_label", "select", "step", "start"})
+    fleet.faults[:30] = 0
+    source: Any = simulated.InMemory(fleet, plan.step, plan.select)
+    found = history.read(source, settings, metrics.METRICS, "")
+    assert found.notes == ["faults is 0 on 30 of 80 hosts: it is no part of the plan"]
+    assert "faults" not in found.values and "kills" in found.values
+    errors = metrics.METRICS[3].model_copy(update={"name": "errors"})
+    with pytest.raises(LabError, match="errors is 0 on 30 of 80 hosts"):
+        history.read(source, settings, [*metrics.METRICS, errors], "")
 
 
 def refused(fleet: simulated.Fleet, plan: plans.Plan) -> str:
@@ -354,28 +396,31 @@ def test_half_of_an_answer_is_none() -> None:
         Prometheus(url).check_clock()
 
 
-@pytest.mark.skipif(not real.is_here(), reason="no prometheus; ./dev setup")
-def test_from_a_real_prometheus_to_a_decision(tmp_path: Path, hakmem: Hakmem) -> None:
+@pytest.mark.parametrize("engine", real.NEEDED)
+def test_from_a_real_server_to_a_decision(engine: str, tmp_path: Path, hakmem: Hakmem) -> None:
     """History, plan, switch, verdict, page: as a user goes, and with the same figures as in memory."""
+    if not real.is_here(engine):
+        pytest.skip(f"no {engine}{'; ./dev setup' if engine == real.PROMETHEUS else ' in PATH'}")
     today = int(time.time()) // DAY_S * DAY_S
     fleet = simulated.make(3, today - 28 * DAY_S, KIND)
     before = simulated.make(3, today - 28 * DAY_S, KIND)
     before.there[:, 56:] = False
-    real.backfill([before], tmp_path)
+    real.backfill([before], tmp_path, engine=engine)
     first = time.strftime("%Y-%m-%d", time.gmtime(today - 14 * DAY_S))
     asked = ["--select", 'service="web"', "--step", "6h", "--start", first]
-    with real.serving(tmp_path) as url:
+    with real.serving(tmp_path, engine) as url:
         said = hakmem("fleet", "plan", "--prometheus", url, *asked, "--seed", "7", "-o", "plan.json").stdout
         assert "40 hosts with HAKMEM, 40 without" in said and "days needed" in said
+        assert "nothing to measure, for hosts have had none or hardly any: kills" in said
         ansible = hakmem("fleet", "plan", "--prometheus", url, *asked, "--as", "ansible", "-o", "other.json").stdout
         assert ansible.startswith("[hakmem]\nhost-")
         hakmem("fleet", "plan", "--prometheus", url, "--select", 'service="none"', "-o", "none.json", status=1)
     plan = plans.Plan.model_validate_json((tmp_path / "plan.json").read_text())
     truth.switched_on(fleet, plan, {"resident memory": truth.log_of(8.0)})
     fleet.there[:, :56] = False
-    real.backfill([fleet], tmp_path)
+    real.backfill([fleet], tmp_path, engine=engine)
     fleet.there |= before.there
-    with real.serving(tmp_path) as url:
+    with real.serving(tmp_path, engine) as url:
         found = hakmem("fleet", "verdict", "--prometheus", url, "--plan", "plan.json", status=None)
         assert "resident memory" in found.stdout and "│ GO " in found.stdout, found.stdout
         text = hakmem("fleet", "verdict", "--prometheus", url, "--plan", "plan.json", "--json", status=None).stdout

@@ -37,6 +37,7 @@ ELSEWHERE = {
     "out/lab/bin/python bench/fleet/truth.py rates --effects 0 --fleets 1000": ("lab/tests/test_fleet.py", "truth.judge("),
     "out/lab/bin/python bench/fleet/truth.py rates --memory": ("lab/tests/test_fleet.py", '"memory"'),
     "out/lab/bin/python bench/fleet/truth.py large": ("bench/fleet/truth.py", '"large"'),
+    "out/lab/bin/python bench/fleet/hosts.py": ("bench/fleet/hosts.py", "def table("),
 }
 RINGS = ['cmake --preset release -B out/rings -DCMAKE_C_FLAGS="-DHAK_L2_RING_CAP=32 -DHAK_L25_RING_CAP=8"',
          "cmake --build out/rings --target hakmem"]

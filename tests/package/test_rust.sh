@@ -16,7 +16,7 @@ if ! cargo fetch >/dev/null 2>&1 && ! cargo fetch --offline >/dev/null 2>&1; the
   echo "the crate cc is neither here nor within reach"
   exit 77
 fi
-output=$(cargo test --offline --package hakmem 2>&1) || { echo "$output"; exit 1; }
+output=$(cargo test --offline --package hakmem --features pprof 2>&1) || { echo "$output"; exit 1; }
 # Two groups at least: the collections and the documentation.
 passed=$(echo "$output" | grep -c '^test .* ok$')
 [ "$passed" -ge 9 ] || { echo "$output"; exit 1; }

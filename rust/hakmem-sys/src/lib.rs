@@ -58,6 +58,9 @@ extern "C" {
     pub fn hak_option_get(name: *const c_char, value: *mut u64) -> c_int;
     pub fn hak_option_origin(name: *const c_char) -> *const c_char;
     pub fn hak_option_next(cursor: *mut usize, info: *mut hak_option_info) -> c_int;
+    pub fn hak_profile_start(interval: usize) -> c_int;
+    pub fn hak_profile_stop();
+    pub fn hak_profile_dump(path: *const c_char) -> c_int;
     pub fn hak_version() -> *const c_char;
     pub fn hak_label_set(key: *const c_char, value: *const c_char) -> *const hak_labels_t;
     pub fn hak_label_switch(labels: *const hak_labels_t) -> *const hak_labels_t;

@@ -30,6 +30,8 @@ pub mod label;
 pub mod metrics;
 mod names;
 pub mod options;
+#[cfg(feature = "pprof")]
+pub mod pprof;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

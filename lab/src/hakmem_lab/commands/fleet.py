@@ -185,6 +185,10 @@ def _show_plan(made: Plan, path: Path) -> None:
         rows.append((each.metric, worth, error, f"{100 * each.power:.0f} %", smallest, *needed))
     heads = ("metric", "worth", "error", "power", "found with 80 %", "hosts needed", "days needed")
     _print_table("What it can find", heads, rows)
+    rest = [each.name for each in made.metrics if each.name not in {of.metric for of in made.power}]
+    if rest:
+        said = f"nothing to measure, for hosts have had none or hardly any: {', '.join(rest)}"
+        out.print(said, markup=False, soft_wrap=True)
     out.print(f"plan: {path}", markup=False, soft_wrap=True)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hakmem_lab.fleet import metrics
+from hakmem_lab.fleet.checks import MISSING
 from hakmem_lab.fleet.inference import Array, mean_of_days
 from hakmem_lab.fleet.metrics import Metric
 from hakmem_lab.fleet.plan import in_scale
@@ -47,10 +48,11 @@ def read(source: Prometheus, settings: Mapping[str, Any], wanted: Sequence[Metri
     notes, used = [], []
     keep = np.isfinite(values[wanted[0].name]).mean(axis=1) >= LEAST
     for each in wanted:
-        if not np.isfinite(in_scale(each, mean_of_days(values[each.name]))[keep]).any():
-            if each not in metrics.METRICS:
-                raise LabError(f"no host has a value of {each.name}", "Is its query right?")
-            notes.append(f"no data of {each.name}: it is no part of the plan")
+        trouble = _trouble(each, values[each.name][keep])
+        if trouble and each not in metrics.METRICS:
+            raise LabError(trouble, "Is its query right?")
+        if trouble:
+            notes.append(f"{trouble}: it is no part of the plan")
             continue
         used.append(each)
     for each in used[1:]:
@@ -62,6 +64,15 @@ def read(source: Prometheus, settings: Mapping[str, Any], wanted: Sequence[Metri
     kept = [name for name, is_kept in zip(names, keep, strict=True) if is_kept]
     strata = _strata(source, stratum, label, select, last, kept) if stratum else [""] * len(kept)
     return History(kept, strata, {each.name: values[each.name][keep] for each in used}, used, notes)
+
+
+def _trouble(metric: Metric, values: Array) -> str:
+    """Why a metric cannot be compared between the groups, or nothing."""
+    has_level = np.isfinite(in_scale(metric, mean_of_days(values)))
+    zero = ~has_level & np.isfinite(values).any(axis=1)
+    if zero.sum() > MISSING * len(values):
+        return f"{metric.name} is 0 on {int(zero.sum())} of {len(values)} hosts"
+    return "" if has_level.any() else f"no host has a value of {metric.name}"
 
 
 def _strata(source: Prometheus, stratum: str, label: str, select: str, at: int, hosts: Sequence[str]) -> list[str]:

@@ -197,9 +197,15 @@ def cumulative_means(daily: Array) -> Array:
     sums = np.cumsum(np.where(known, daily, 0.0), axis=1)
     counts = np.cumsum(known, axis=1)
     means: Array = np.divide(sums, counts, out=np.full(daily.shape, math.nan), where=counts > 0)
+    return filled_back(means)
+
+
+def filled_back(daily: Array) -> Array:
+    """Days without a value (NaN) take that of the next day that has one."""
+    found = daily.copy()
     for day in range(daily.shape[1] - 2, -1, -1):
-        means[:, day] = np.where(np.isfinite(means[:, day]), means[:, day], means[:, day + 1])
-    return means
+        found[:, day] = np.where(np.isfinite(found[:, day]), found[:, day], found[:, day + 1])
+    return found
 
 
 def course(levels: Array, before: int, after: int) -> Array:

@@ -64,7 +64,7 @@ class Plan(Model):
     looks: Literal["daily", "end"] = "daily"
     metrics: list[Metric]
     hosts: list[Host]
-    power: list[Power] = Field(default_factory=list)
+    power: list[Power] = Field(default_factory=list, description="of metrics with something to measure")
     lots: str = Field(description="a hash of blocks and seed, by which a changed assignment is noticed")
 
     @property
@@ -127,7 +127,9 @@ def series(metric: Metric, before: Array, after: Array, looks: Literal["daily", 
     means = inference.cumulative_means(after)
     if looks == "end":
         means = means[:, -1:]
-    return Series(in_scale(metric, means), in_scale(metric, inference.mean_of_days(before)))
+    # A ratio has no value until the first event: those looks take that one's.
+    seen = inference.filled_back(in_scale(metric, means))
+    return Series(seen, in_scale(metric, inference.mean_of_days(before)))
 
 
 def make(
@@ -153,7 +155,8 @@ def make(
         for name, number, of in zip(hosts, block, treated, strict=True)
     ]
     plan = Plan(**settings, metrics=list(metrics), hosts=placed, lots=fingerprint(placed, seed))
-    plan.power = [power_of(plan, each, history, metrics, strata, worth) for each in metrics]
+    found = (power_of(plan, each, history, metrics, strata, worth) for each in metrics)
+    plan.power = [each for each in found if each is not None]
     return plan
 
 
@@ -174,16 +177,20 @@ def power_of(
     metrics: Sequence[Metric],
     strata: Sequence[str],
     target: float = WORTH,
-) -> Power:
+) -> Power | None:
     """The experiment played on the history: its last days as the days after a start that changed nothing, blocks from
     the days before them. So the error is that of hosts not seen when the blocks were made. The real experiment has more
-    days on both sides; what that makes of the error, the history's own course tells."""
+    days on both sides; what that makes of the error, the history's own course tells. None: the metric is 0, or nearly
+    always, so there is nothing to measure."""
     known = history[metric.name]
     days = min(plan.days, known.shape[1] // 2)
     earlier = {name: values[:, :-days] for name, values in history.items()}
     after, before = known[:, -days:], earlier[metric.name]
-    usable = np.isfinite(in_scale(metric, inference.mean_of_days(before))) & np.isfinite(after).any(axis=1)
+    halves = [inference.mean_of_days(half) for half in (before, after)]
+    usable = np.isfinite([in_scale(metric, half) for half in halves]).all(axis=0)
     if usable.sum() < BLOCK:
+        if np.isfinite(halves).all(axis=0).sum() >= BLOCK:
+            return None
         raise LabError(
             f"{int(usable.sum())} hosts have values of {metric.name} in both halves of the history: too few for a plan",
             "Give fewer --history days, or wait.",
@@ -196,6 +203,8 @@ def power_of(
     planned = inference.course(levels, plan.history_days, plan.days)
     if plan.looks == "end":
         planned = planned[-1:, -1:]
+    if found.error[0, -1] <= 0 or not np.isfinite(planned).all():
+        return None
     found = inference.prolonged(found, rehearsed, planned, plan.seed)
     bounds = found.bounds([0], plan.planned_looks)
     least = metric.margin if metric.role == "guard" else target
@@ -204,10 +213,10 @@ def power_of(
     def chance(effect: float, shrink: float = 1.0) -> float:
         return inference.power(found, 0, bounds, effect, shrink)
 
-    error = max(float(found.error[0, -1]), 1e-9)  # of a metric that nowhere differs from 0
+    error = max(float(found.error[0, -1]), 1e-9)
     smallest = bisect(lambda effect: chance(effect) >= POWER, error * 1e-3, error * 100)
     shrink = bisect(lambda each: chance(worth, 1 / each) >= POWER, 1e-3, 1e4)
-    needed = math.ceil(int(usable.sum()) * shrink**2)
+    needed = max(math.ceil(int(usable.sum()) * shrink**2), FEWEST_HOSTS)
     looks = {plan.days: 1} if plan.looks == "end" else {day: day for day in range(1, plan.days + 1)}
     looked = [day for day, count in looks.items() if inference.power(found, 0, bounds[:count], worth) >= POWER]
     return Power(

@@ -166,10 +166,15 @@ def _usable(
         if share >= 1 - checks.MISSING:
             used.append(metric)
             keep &= has
-        elif share == 0.0 and metric in metrics.METRICS and metric.role == "guard":
-            notes.append(f"no data of {metric.name}: not judged")
+            continue
+        zero = bool((data.after(metric) == 0).any())
+        nothing = zero and not np.nan_to_num(data.after(metric)).any()
+        if metric in metrics.METRICS and metric.role == "guard" and (nothing or not (zero or share)):
+            what = f"{metric.name} is 0 on every host" if nothing else f"no data of {metric.name}"
+            notes.append(f"{what}: not judged")
         else:
-            refusals.append(f"{100 * (1 - share):.0f} % of the hosts have no data of {metric.name}")
+            lacking = "only zeros, or no data," if zero else "no data"
+            refusals.append(f"{100 * (1 - share):.0f} % of the hosts have {lacking} of {metric.name}")
     return used, keep
 
 
@@ -214,7 +219,7 @@ def rows_of(plan: Plan, used: Sequence[Metric], found: Sequence[Series], design:
 def _gains(metric: Metric, estimates: Estimates, i: int, bounds: Array) -> list[tuple[float, float, float]]:
     """Gain, low and high at each look, above 0 if better."""
     sign = -1.0 if metric.less_is_better else 1.0
-    middle = sign * estimates.effect[i]
+    middle = sign * estimates.effect[i] + 0.0  # no -0
     with np.errstate(invalid="ignore"):
         width = np.where(estimates.error[i] == 0.0, 0.0, bounds * estimates.error[i])
     if metric.scale == "difference":
@@ -248,12 +253,13 @@ def _guard(
 ) -> Row:
     looks = _gains(metric, estimates, i, own)
     gain, low, high = looks[-1]
-    if metric.scale == "difference" and not found.after[:, -1].any():
-        # No event on any host: the interval is not a point.
+    if metric.scale == "difference":
+        # Hosts without events, or all with as many, do not make the interval a point.
         fewest = min(int(design.treated.sum()), int((~design.treated).sum()))
         days = found.after.shape[1] if plan.looks == "daily" else plan.days
-        high = NO_EVENTS / (fewest * days)
-        low, looks[-1] = -high, (gain, -high, high)
+        least = NO_EVENTS / (fewest * days)
+        low, high = min(low, gain - least), max(high, gain + least)
+        looks[-1] = (gain, low, high)
     unit = " %" if metric.scale == "ratio" else " per host and day"
     sure = _gains(metric, estimates, i, joint)[-1][2]
     if gain <= -metric.margin and sure < 0:
