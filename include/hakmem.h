@@ -119,8 +119,9 @@ void hak_stats_print(int fd);
  * nears another limit, its control group's, RLIMIT_AS or HAKMEM_LIMIT, and giving memory back did not help (from 90 % of it): then they
  * are what counts against that limit, and the limit. The thread whose request crossed it calls, or the next one with a slow request,
  * after that request and outside of all locks, so the callback may allocate and free. Once per crossing: again only below 7/8 of the
- * soft limit, or 80 % of the other, in between; never inside itself. Freed memory counts until it is unmapped, as hak_collect does. A
- * call in another thread may still run when this function returns. NULL: no callback. */
+ * soft limit, or 80 % of the other, in between; never inside itself. It has to return: after a jump or an exception out of it, it is
+ * called no more. Freed memory counts until it is unmapped, as hak_collect does. A call in another thread may still run when this
+ * function returns. NULL: no callback. */
 void hak_set_pressure_callback(void (*callback)(size_t mapped, size_t limit, void *argument), void *argument);
 
 /* With HAKMEM_MISUSE=report misuse does not end the program, and a callback gets the reports instead of stderr or the file. `report` has
@@ -175,7 +176,8 @@ typedef struct hak_uheap hak_heap_t;
 
 /* Called when a request of `wanted` bytes, to this heap or one below, would take the heap above its limit: in the requesting thread, outside
  * all locks, so it may allocate and free. Not 0: try again (it has freed memory, or raised the limit), 16 times a request at most; 0: let the
- * request fail. Callbacks do not nest: requests of the callback beyond a limit fail with ENOMEM. */
+ * request fail. Callbacks do not nest: requests of the callback beyond a limit fail with ENOMEM. It has to return: a thread that jumps
+ * out of it gets no further call. Threads are not cancelled in the library's callbacks. */
 typedef int hak_heap_pressure(hak_heap_t *heap, size_t used, size_t limit, size_t wanted, void *argument);
 
 /* Such a callback, by which the limit holds only for blocks of more than a number of bytes, its argument (as a pointer): for smaller ones it
