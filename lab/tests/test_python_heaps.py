@@ -6,6 +6,9 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+import hakmem
 from tests.inside import LIBRARY
 
 BEGIN = """
@@ -207,3 +210,10 @@ threading.Thread(target=lambda: next(within())).start()
 print("end")
 """)
     assert said == "end\n"
+
+
+@pytest.mark.parametrize("limit", [-1, 1 << 64, (1 << 64) + 5])
+def test_a_limit_that_is_none_is_refused(limit: int) -> None:
+    """Otherwise it would be another one: ctypes drops the upper bits."""
+    with pytest.raises(ValueError, match=rf"limit={limit}: not a number of bytes from 0"), hakmem.heap(limit=limit):
+        pass

@@ -259,6 +259,8 @@ def heap(name: str = "python", limit: int = 0) -> Iterator[Heap]:
     `hakmem run --python` sets. The heap is the thread's: a coroutine that awaits in the block lends it to what runs
     meanwhile. Blocks of coroutines and generators may end in any order and in any thread: the one that began them
     mallocs from the heap opened last of those whose blocks are still open."""
+    if not 0 <= limit <= ctypes.c_size_t(-1).value:
+        raise ValueError(f"limit={limit}: not a number of bytes from 0 (none) to {ctypes.c_size_t(-1).value}")
     library = _library()
     options = layout.HeapOptions(
         size=ctypes.sizeof(layout.HeapOptions),
