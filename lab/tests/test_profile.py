@@ -160,6 +160,19 @@ def test_a_running_process(program: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "a.json").read_text())["totals"]["live"]["objects"] > 0
 
 
+def test_a_process_that_ends_meanwhile(program: Path) -> None:
+    run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(program), "wait"]
+    with killed_after(run, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout and running.stdout.readline() == "ready\n"
+        with killed_after([*run[:3], "profile", str(running.pid), "--seconds", "2"], stderr=subprocess.PIPE) as profile:
+            assert profile.stderr and b"is profiled for 2 seconds" in profile.stderr.readline()
+            running.kill()
+            running.wait()
+            said = profile.stderr.read().decode()
+            assert profile.wait() == 1
+    assert said.startswith(f"hakmem: process {running.pid} has ended\n"), said
+
+
 ONLY_HITS = """
 #include <stdlib.h>
 extern void *hak_heap_new(const void *options) __attribute__((weak));
