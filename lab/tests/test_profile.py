@@ -173,6 +173,27 @@ def test_a_process_that_ends_meanwhile(program: Path) -> None:
     assert said.startswith(f"hakmem: process {running.pid} has ended\n"), said
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("profile", "-o", "x.svg"), "x.svg: no format has this ending"),
+        (("profile", "-o", "none/x.html"), "none/x.html: there is no folder"),
+        (("profile", "-o", "folder.html"), "folder.html is a folder"),
+        (("profile", "--kind", "nosuch"), "--kind nosuch: this profile has live, allocated, peak, short"),
+        (("profile", "--kind", "pinned"), "--kind pinned: this profile has live, allocated, peak, short"),
+        (("leaks", "--json", "none/x.json"), "none/x.json: there is no folder"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_the_program_runs(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder.html").mkdir()
+    done = hakmem(*arguments, "--", "touch", "ran")
+    assert done.returncode == 1 and said in done.stderr.replace("\n", " ") and not Path("ran").exists()
+    assert "Traceback" not in done.stderr
+
+
 ONLY_HITS = """
 #include <stdlib.h>
 extern void *hak_heap_new(const void *options) __attribute__((weak));

@@ -95,6 +95,8 @@ def leaks(
     from hakmem_lab.profile import formats
 
     rules = [rule for path in suppress or [] for rule in read_suppressions(path)]
+    if as_json is not None:
+        opt.expect_writable(as_json)
     settings = {"HAKMEM_PROFILE_INTERVAL": str(parse_bytes(interval))}
     profile, ended = of_program(program, settings, mode="leaks", library=library)
     if not profile.leaks_searched:

@@ -48,6 +48,7 @@ Examples:
   hakmem profile --by tenant $(pgrep -n server) -o tenants.html
 """
 SUMMARY = 3
+ENDINGS = (".pb.gz", ".speedscope.json", ".json", ".collapsed", ".folded", ".heap", ".html")
 SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -93,6 +94,9 @@ def profile(
     from hakmem_lab.profile import formats, heap_dumps, in_memory
 
     status, standard, by = 0, "live", by or []
+    for path in output or []:
+        ending_of(path)
+        opt.expect_writable(path)
 
     def named(found: Profile) -> Report:
         return formats.named(only_heap(found, heap), by)
@@ -108,17 +112,18 @@ def profile(
         reports = [named(heap_dumps.read(Path(each))) for each in targets]
         report, kind = formats.difference(*reports), "growth"
     elif len(targets) == 1 and targets[0].isdigit() and not Path(targets[0]).exists():
+        expect_kind(kind, (*heap_dumps.OF_PROGRAM, "pinned"))
         report = named(of_process(int(targets[0]), parse_bytes(interval), seconds, leave_on))
     elif len(targets) == 1 and is_dump(Path(targets[0])):
         report = named(heap_dumps.read(Path(targets[0])))
     elif len(targets) == 1 and is_core(Path(targets[0])):
         report = named(in_memory.of_core(Path(targets[0]), library))
     else:
+        expect_kind(kind, heap_dumps.OF_PROGRAM)
         found, status = of_program(targets, {"HAKMEM_PROFILE_INTERVAL": str(parse_bytes(interval))}, library=library)
         report, standard = named(found), "peak"
     kind = kind or standard
-    if kind not in report.kinds:
-        raise LabError(f"--kind {kind}: this profile has {', '.join(report.kinds)}")
+    expect_kind(kind, report.kinds)
     for key in by:
         table_by(report, key, kind, top)
     table(report, kind, top)
@@ -128,6 +133,11 @@ def profile(
         write(report, path, kind, titled(report, " ".join(targets)))
         remark(f"hakmem: wrote {path}")
     raise typer.Exit(status)
+
+
+def expect_kind(kind: str | None, known: tuple[str, ...]) -> None:
+    if kind is not None and kind not in known:
+        raise LabError(f"--kind {kind}: this profile has {', '.join(known)}")
 
 
 def only_heap(found: Profile, name: str | None) -> Profile:
@@ -152,12 +162,20 @@ def titled(report: Report, targets: str) -> str:
     return f"{program} ({targets})" if program and program not in targets else targets
 
 
+def ending_of(path: Path) -> str:
+    """What names the format of a file."""
+    ending = next((each for each in ENDINGS if path.name.endswith(each)), None)
+    if ending is None:
+        raise LabError(f"{path}: no format has this ending", f"Known are {', '.join(ENDINGS)}.")
+    return ending
+
+
 def write(report: Report, path: Path, kind: str, title: str) -> None:
     """Writes a report in the format that the file's ending names."""
     from hakmem_lab.pages import flame
     from hakmem_lab.profile import formats
 
-    by_ending: dict[str, Callable[[], bytes]] = {
+    make: dict[str, Callable[[], bytes]] = {
         ".pb.gz": lambda: formats.pprof(report),
         ".speedscope.json": lambda: formats.speedscope(report, title).encode(),
         ".json": lambda: json.dumps(formats.as_document(report)).encode(),
@@ -166,14 +184,10 @@ def write(report: Report, path: Path, kind: str, title: str) -> None:
         ".heap": lambda: formats.heap_v2(report).encode(),
         ".html": lambda: flame.page(report, kind, title).encode(),
     }
-    for ending, make in by_ending.items():
-        if path.name.endswith(ending):
-            try:
-                path.write_bytes(make())
-            except OSError as error:
-                raise LabError(f"{path}: {error.strerror}") from None
-            return
-    raise LabError(f"{path}: no format has this ending", f"Known are {', '.join(by_ending)}.")
+    try:
+        path.write_bytes(make[ending_of(path)]())
+    except OSError as error:
+        raise LabError(f"{path}: {error.strerror}") from None
 
 
 def is_dump(path: Path) -> bool:
