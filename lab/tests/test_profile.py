@@ -181,6 +181,7 @@ def test_a_process_that_ends_meanwhile(program: Path) -> None:
         (("profile", "-o", "folder.html"), "folder.html is a folder"),
         (("profile", "--kind", "nosuch"), "--kind nosuch: this profile has live, allocated, peak, short"),
         (("profile", "--kind", "pinned"), "--kind pinned: this profile has live, allocated, peak, short"),
+        (("leaks", "--suppress", "binary"), "binary: not a text in UTF-8"),
         (("leaks", "--json", "none/x.json"), "none/x.json: there is no folder"),
     ],
 )
@@ -189,6 +190,7 @@ def test_what_cannot_be_written_is_said_before_the_program_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder.html").mkdir()
+    Path("binary").write_bytes(b"leak:\xff\xfe")
     done = hakmem(*arguments, "--", "touch", "ran")
     assert done.returncode == 1 and said in done.stderr.replace("\n", " ") and not Path("ran").exists()
     assert "Traceback" not in done.stderr

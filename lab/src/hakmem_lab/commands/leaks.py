@@ -65,6 +65,8 @@ def read_suppressions(path: Path) -> list[Suppression]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise LabError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise LabError(f"{path}: not a text in UTF-8", "Each line is leak:PATTERN.") from None
     found = []
     for number, line in enumerate(lines, 1):
         kind, colon, pattern = line.strip().partition(":")
