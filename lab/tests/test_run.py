@@ -278,6 +278,13 @@ def test_library_that_the_linker_refuses(hello: Path, tmp_path: Path) -> None:
     assert done.returncode == 125 and "hello" not in done.stdout
 
 
+def test_a_library_of_others(hello: Path, tmp_path: Path) -> None:
+    other = compile_c(tmp_path, "int other;\n", "-shared", "-fPIC", name="libother.so")
+    done = hakmem("run", "--library", other, "--", hello)
+    assert done.returncode == 125 and "is another library, without hak_malloc" in done.stderr
+    assert hakmem("run", "--anyway", "--library", other, "--", hello).stdout == "hello\n"
+
+
 def test_program_with_its_own_malloc(tmp_path: Path) -> None:
     own = compile_c(
         tmp_path,

@@ -188,6 +188,8 @@ def check(program: Program, library: Path) -> None:
         said = refused_by_linker(program, library)
         if said:
             found = (f"{program.name} cannot load {library}: {said}", "Build HAKMEM on this system: './dev build'.")
+        elif elf.symbol(library, "hak_malloc", tables=(".dynsym",)) is None:
+            found = (f"{library} is another library, without hak_malloc", "Give libhakmem.so with --library PATH.")
     if found is not None:
         raise LabError(
             f"not started, because it would not run on HAKMEM: {found[0]}",
