@@ -328,6 +328,8 @@ def test_not_found_and_not_executable(tmp_path: Path) -> None:
     for name, said in (("./none", "no such file"), ("none.heap", "no such file"), (str(plain), "may not be executed")):
         assert said in hakmem("run", "--", name).stderr
     assert "no such file" in hakmem("profile", "none.heap").stderr
+    done = hakmem("run", "--", "")
+    assert done.returncode == 127 and "the program's name is empty" in done.stderr and "./" not in done.stderr
 
 
 def test_a_file_here_is_not_taken_for_a_program(hello: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,8 @@ class Program:
 def find(name: str, environment: Mapping[str, str]) -> Path:
     """The file that execvp would execute."""
     path = name if "/" in name else shutil.which(name, path=environment.get("PATH", os.defpath))
+    if not name:
+        raise LabError("the program's name is empty", "Give one; a variable in its place may be unset.", NOT_FOUND)
     if path is None:
         if Path(name).exists():
             raise LabError(f"{name}: no program of that name in PATH", f"There is one here: ./{name}", NOT_FOUND)
