@@ -130,6 +130,13 @@ def test_settings_reach_the_program() -> None:
     assert not [line for line in lines if line.startswith("HAKMEM_LIBRARY=")]
 
 
+def test_variables_of_the_lab_are_kept_from_the_program() -> None:
+    done = hakmem("run", "--", "env", HAKMEM_PEERS="/tmp", HAKMEM_REFILL_COUNT="64")
+    assert [line for line in done.stdout.splitlines() if line.startswith("HAKMEM_")] == ["HAKMEM_REFILL_COUNT=64"]
+    assert done.stderr == ""
+    assert "HAKMEM_PEERS" not in hakmem("doctor", HAKMEM_PEERS="/tmp").stdout
+
+
 def test_other_preloaded_libraries_stay(tmp_path: Path) -> None:
     other = compile_c(tmp_path, "int other;\n", "-shared", "-fPIC", name="libother.so")
     done = hakmem("run", "--", "env", LD_PRELOAD=str(other))

@@ -167,7 +167,7 @@ def prepare(
             f"{found}: the dynamic linker cannot preload a path with a space or a colon",
             "Copy the library to a folder without them, and give it with --library PATH.",
         )
-    environment = {name: value for name, value in os.environ.items() if name != libhakmem.VARIABLE}
+    environment = {name: value for name, value in os.environ.items() if name not in libhakmem.OWN_VARIABLES}
     environment |= settings_of(preset, given, modes, found)
     if stats is not None and not to_print(stats, stats_file):
         environment["HAKMEM_STATS"] = stats_value(stats, stats_file)
