@@ -142,17 +142,17 @@ def expect_kind(kind: str | None, known: tuple[str, ...]) -> None:
 
 def only_heap(found: Profile, name: str | None) -> Profile:
     """Implements --heap."""
-    from hakmem_lab.profile.formats import value_of
+    from hakmem_lab.profile import formats
     from hakmem_lab.profile.heap_dumps import HEAP
 
     if name is None:
         return found
-    names = {value_of(site.labels, HEAP) for site in found.sites}
+    names = {formats.value_of(site.labels, HEAP) for site in found.sites}
     wanted = {each for each in names if f"/{name}/" in f"/{each}/"}
     if not wanted:
-        known = ", ".join(sorted(names)[:20]) or "none"
+        known = formats.one_line(", ".join(sorted(names)[:20])) or "none"
         raise LabError(f"--heap {name}: no sample is of a heap of this name", f"The profile has {known}.")
-    found.sites = [site for site in found.sites if value_of(site.labels, HEAP) in wanted]
+    found.sites = [site for site in found.sites if formats.value_of(site.labels, HEAP) in wanted]
     return found
 
 
@@ -305,6 +305,7 @@ def of_program(
 
 def table(report: Report, kind: str, rows: int) -> None:
     """Prints the largest stacks by the innermost function of the program, with its callers."""
+    from hakmem_lab.profile.formats import one_line
     from hakmem_lab.profile.heap_dumps import ABOUT, Estimate
     from hakmem_lab.profile.symbols import without_standard
 
@@ -325,7 +326,7 @@ def table(report: Report, kind: str, rows: int) -> None:
         shown = without_standard(stack)
         said = " < ".join([shown[0].says, *(frame.name for frame in shown[1:4])])
         line = f"{in_bytes(value.bytes):>10} {in_bytes(value.error):>10} {share:>8} {value.objects:>10.0f}  {said}"
-        out.print(line, soft_wrap=True, markup=False)
+        out.print(one_line(line), soft_wrap=True, markup=False)
     if len(found) > rows:
         out.print(f"... and {len(found) - rows} more")
     if not found and kind == "live":
@@ -346,6 +347,7 @@ def largest(report: Report, key: str, kind: str) -> list[tuple[str, Estimate]]:
 
 def table_by(report: Report, key: str, kind: str, rows: int) -> None:
     """Prints the bytes of each value of a label, with the 95 % interval."""
+    from hakmem_lab.profile.formats import one_line
     from hakmem_lab.profile.heap_dumps import ABOUT
 
     found, total = largest(report, key, kind), report.total(kind).bytes
@@ -355,7 +357,7 @@ def table_by(report: Report, key: str, kind: str, rows: int) -> None:
         share = f"{100 * estimate.bytes / total:.1f} %" if total else ""
         between = " to ".join(in_bytes(bound) for bound in estimate.interval)
         line = f"{in_bytes(estimate.bytes):>10} {between:>23} {share:>8} {estimate.objects:>10.0f}  {value}"
-        out.print(line, soft_wrap=True, markup=False)
+        out.print(one_line(line), soft_wrap=True, markup=False)
     if len(found) > rows:
         out.print(f"... and {len(found) - rows} more")
     out.print()
@@ -363,12 +365,14 @@ def table_by(report: Report, key: str, kind: str, rows: int) -> None:
 
 def summary_by(report: Report, key: str, kind: str) -> None:
     """One line on a label that the samples have."""
+    from hakmem_lab.profile.formats import one_line
+
     found = largest(report, key, kind)
     if not found:
         return
     parts = [f"{value} {in_bytes(each.bytes)} ± {in_bytes(1.96 * each.error)}" for value, each in found[:SUMMARY]]
     more = f", and {len(found) - SUMMARY} more" if len(found) > SUMMARY else ""
-    out.print(f"by {key}: {', '.join(parts)}{more} (± 95 %; --by {key})", soft_wrap=True, markup=False)
+    out.print(one_line(f"by {key}: {', '.join(parts)}{more} (± 95 %; --by {key})"), soft_wrap=True, markup=False)
 
 
 def register(app: typer.Typer) -> None:
