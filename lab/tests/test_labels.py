@@ -195,6 +195,19 @@ def test_tables_and_files(program: Path, tmp_path: Path) -> None:
     assert grown.returncode == 0 and "By tenant, more, or less, in use" in grown.stdout
 
 
+def test_names_stay_in_their_lines(tmp_path: Path) -> None:
+    labels = {"heap": "two\nlines\x1b[2J;", "tenant": "käse\r"}
+    text = f"heap_v2/1000\n  t*: 1: 5000 [1: 5000]\n@ 0x1000\n{heap_dumps.LABELS}{json.dumps(labels)}\n"
+    (tmp_path / "a.heap").write_text(text + "  t*: 1: 5000 [1: 5000]\n\nMAPPED_LIBRARIES:\n")
+    done = command("profile", tmp_path / "a.heap", "--by", "heap", "--by", "tenant", "-o", tmp_path / "a.collapsed")
+    assert re.search(r"  two\\nlines\\x1b\[2J;$", done.stdout, re.M) and re.search(r"  käse\\r$", done.stdout, re.M)
+    (line,) = (tmp_path / "a.collapsed").read_bytes().decode().splitlines()
+    assert line.startswith("heap: two\\nlines\\x1b[2J:;tenant: käse\\r;")
+    assert r"by heap: two\nlines" in command("profile", tmp_path / "a.heap").stdout
+    assert r"The profile has two\nlines" in command("profile", tmp_path / "a.heap", "--heap", "none").stderr
+    assert command("profile", tmp_path / "a.heap", "--heap", labels["heap"]).returncode == 0
+
+
 def test_a_core_has_them(program: Path, tmp_path: Path) -> None:
     """The same figures as the dump that the process wrote before."""
     if not kernel_writes_here():

@@ -160,6 +160,42 @@ def test_a_running_process(program: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "a.json").read_text())["totals"]["live"]["objects"] > 0
 
 
+def test_a_process_that_ends_meanwhile(program: Path) -> None:
+    run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(program), "wait"]
+    with killed_after(run, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout and running.stdout.readline() == "ready\n"
+        with killed_after([*run[:3], "profile", str(running.pid), "--seconds", "2"], stderr=subprocess.PIPE) as profile:
+            assert profile.stderr and b"is profiled for 2 seconds" in profile.stderr.readline()
+            running.kill()
+            running.wait()
+            said = profile.stderr.read().decode()
+            assert profile.wait() == 1
+    assert said.startswith(f"hakmem: process {running.pid} has ended\n"), said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("profile", "-o", "x.svg"), "x.svg: no format has this ending"),
+        (("profile", "-o", "none/x.html"), "none/x.html: there is no folder"),
+        (("profile", "-o", "folder.html"), "folder.html is a folder"),
+        (("profile", "--kind", "nosuch"), "--kind nosuch: this profile has live, allocated, peak, short"),
+        (("profile", "--kind", "pinned"), "--kind pinned: this profile has live, allocated, peak, short"),
+        (("leaks", "--suppress", "binary"), "binary: not a text in UTF-8"),
+        (("leaks", "--json", "none/x.json"), "none/x.json: there is no folder"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_the_program_runs(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder.html").mkdir()
+    Path("binary").write_bytes(b"leak:\xff\xfe")
+    done = hakmem(*arguments, "--", "touch", "ran")
+    assert done.returncode == 1 and said in done.stderr.replace("\n", " ") and not Path("ran").exists()
+    assert "Traceback" not in done.stderr
+
+
 ONLY_HITS = """
 #include <stdlib.h>
 extern void *hak_heap_new(const void *options) __attribute__((weak));

@@ -132,7 +132,7 @@ def test_a_full_disk_in_mid_recording_is_noted(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_disk_that_is_full_from_the_start_is_said(hakmem_library: Path, hakmem: Hakmem) -> None:
-    done = hakmem("run", "--sample", "/dev/full", "--", "true", status=1)
+    done = hakmem("run", "--sample", "/dev/full", "--", "true", status=125)
     assert "/dev/full: No space left on device" in done.stderr
 
 

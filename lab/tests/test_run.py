@@ -130,6 +130,13 @@ def test_settings_reach_the_program() -> None:
     assert not [line for line in lines if line.startswith("HAKMEM_LIBRARY=")]
 
 
+def test_variables_of_the_lab_are_kept_from_the_program() -> None:
+    done = hakmem("run", "--", "env", HAKMEM_PEERS="/tmp", HAKMEM_REFILL_COUNT="64")
+    assert [line for line in done.stdout.splitlines() if line.startswith("HAKMEM_")] == ["HAKMEM_REFILL_COUNT=64"]
+    assert done.stderr == ""
+    assert "HAKMEM_PEERS" not in hakmem("doctor", HAKMEM_PEERS="/tmp").stdout
+
+
 def test_other_preloaded_libraries_stay(tmp_path: Path) -> None:
     other = compile_c(tmp_path, "int other;\n", "-shared", "-fPIC", name="libother.so")
     done = hakmem("run", "--", "env", LD_PRELOAD=str(other))
@@ -146,6 +153,10 @@ def test_other_preloaded_libraries_stay(tmp_path: Path) -> None:
         (("--preset", "hot_51"), "the nearest one is hot_512"),
         (("--stats", "jsn"), "did you mean json?"),
         (("--stats-file", "x"), "--stats-file needs"),
+        (("--sample", "/proc/none/x"), "--sample /proc/none/x: No such file"),
+        (("--no-such-option",), "No such option: --no-such-option"),
+        (("--sample-interval", "0"), "--sample-interval"),
+        (("--canary=1",), "--canary"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_runs(arguments: tuple[str, ...], said: str) -> None:
@@ -274,6 +285,13 @@ def test_library_that_the_linker_refuses(hello: Path, tmp_path: Path) -> None:
     assert done.returncode == 125 and "hello" not in done.stdout
 
 
+def test_a_library_of_others(hello: Path, tmp_path: Path) -> None:
+    other = compile_c(tmp_path, "int other;\n", "-shared", "-fPIC", name="libother.so")
+    done = hakmem("run", "--library", other, "--", hello)
+    assert done.returncode == 125 and "is another library, without hak_malloc" in done.stderr
+    assert hakmem("run", "--anyway", "--library", other, "--", hello).stdout == "hello\n"
+
+
 def test_program_with_its_own_malloc(tmp_path: Path) -> None:
     own = compile_c(
         tmp_path,
@@ -314,10 +332,11 @@ def test_not_found_and_not_executable(tmp_path: Path) -> None:
     assert [
         hakmem("run", "--", each).returncode for each in ("no-such-program", tmp_path / "none", plain, tmp_path)
     ] == [127, 127, 126, 126]
-    assert hakmem("run").returncode == 2
     for name, said in (("./none", "no such file"), ("none.heap", "no such file"), (str(plain), "may not be executed")):
         assert said in hakmem("run", "--", name).stderr
     assert "no such file" in hakmem("profile", "none.heap").stderr
+    done = hakmem("run", "--", "")
+    assert done.returncode == 127 and "the program's name is empty" in done.stderr and "./" not in done.stderr
 
 
 def test_a_file_here_is_not_taken_for_a_program(hello: Path, monkeypatch: pytest.MonkeyPatch) -> None:

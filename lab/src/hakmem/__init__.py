@@ -12,12 +12,13 @@ import contextlib
 import ctypes
 import functools
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hakmem import layout
+from hakmem import layout, open_heaps
 
 __all__ = [
     "Allocated",
@@ -58,7 +59,7 @@ def _library() -> ctypes.CDLL:
         process.hak_label_switch.argtypes = [ctypes.c_void_p]
         process.hak_heap_new.argtypes = [ctypes.c_void_p]
         process.hak_heap_stats.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-        process.hak_heap_merge_into_default.argtypes = process.hak_heap_destroy.argtypes = [ctypes.c_void_p]
+        process.hak_heap_set_limit.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         process.hak_heap_set_default.argtypes = [ctypes.c_void_p]
         for each in (process.hak_heap_new, process.hak_heap_set_default, process.hak_heap_get_default):
             each.restype = ctypes.c_void_p
@@ -212,23 +213,36 @@ def labels(**values: str | None) -> Iterator[None]:
 class Heap:
     """What `heap` measures."""
 
-    def __init__(self, handle: int, name: str) -> None:
-        self.handle: int | None = handle  # until the block of code ends
+    def __init__(self, name: str) -> None:
+        self.handle: int | None = None  # until the block of code begins, and after its end
         self.name = name
         self._figures = layout.HeapFigures()
 
     def stats(self) -> dict[str, Any]:
         """The figures, by the names of `struct hak_heap_figures` in hakmem.h; of an ended heap, those at its end."""
-        if self.handle is not None:
-            _library().hak_heap_stats(self.handle, ctypes.byref(self._figures), ctypes.sizeof(self._figures))
+        with _handles.stay:
+            if self.handle is not None:
+                _library().hak_heap_stats(self.handle, ctypes.byref(self._figures), ctypes.sizeof(self._figures))
         return _values(self._figures) | {"name": self.name}
 
-    def _end(self, library: ctypes.CDLL) -> None:
-        self.stats()
-        self._figures.name = None  # it ends with the heap
-        if library.hak_heap_merge_into_default(self.handle) == 0:  # no other thread has it as its default
-            library.hak_heap_destroy(self.handle)
-        self.handle = None
+    def _end(self) -> None:
+        with _handles.stay:
+            self.stats()
+            self._figures.name = None  # it ends with the heap
+            self.handle = None
+
+
+class _Handles:
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self.stay = threading.RLock()  # as long as it is held
+
+
+_handles = _Handles()
+# A thread that the child does not have may hold the lock.
+os.register_at_fork(after_in_child=_handles.begin)
 
 
 @contextlib.contextmanager
@@ -243,7 +257,10 @@ def heap(name: str = "python", limit: int = 0) -> Iterator[Heap]:
 
     Blocks that Python's own small-object allocator has in its memory are no part of this: PYTHONMALLOC=malloc, which
     `hakmem run --python` sets. The heap is the thread's: a coroutine that awaits in the block lends it to what runs
-    meanwhile."""
+    meanwhile. Blocks of coroutines and generators may end in any order and in any thread: the one that began them
+    mallocs from the heap opened last of those whose blocks are still open."""
+    if not 0 <= limit <= ctypes.c_size_t(-1).value:
+        raise ValueError(f"limit={limit}: not a number of bytes from 0 (none) to {ctypes.c_size_t(-1).value}")
     library = _library()
     options = layout.HeapOptions(
         size=ctypes.sizeof(layout.HeapOptions),
@@ -251,17 +268,12 @@ def heap(name: str = "python", limit: int = 0) -> Iterator[Heap]:
         limit=limit,
         pressure=ctypes.cast(library.hak_heap_limit_large, ctypes.c_void_p),
         argument=NEVER_REFUSED,
-        parent=library.hak_heap_get_default(),
     )
-    handle = library.hak_heap_new(ctypes.byref(options))
-    if handle is None:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    made = Heap(handle, name)
-    former = ctypes.c_void_p(options.parent)  # not to be made where no memory may be left
-    library.hak_heap_set_default(handle)
+    made = Heap(name)
+    opened = open_heaps.this_thread(library).open(options)
     try:
+        made.handle = opened.handle
         yield made
     finally:
-        library.hak_heap_set_default(former)
-        made._end(library)
+        made._end()
+        opened.end()

@@ -65,6 +65,8 @@ def read_suppressions(path: Path) -> list[Suppression]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise LabError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise LabError(f"{path}: not a text in UTF-8", "Each line is leak:PATTERN.") from None
     found = []
     for number, line in enumerate(lines, 1):
         kind, colon, pattern = line.strip().partition(":")
@@ -95,6 +97,8 @@ def leaks(
     from hakmem_lab.profile import formats
 
     rules = [rule for path in suppress or [] for rule in read_suppressions(path)]
+    if as_json is not None:
+        opt.expect_writable(as_json)
     settings = {"HAKMEM_PROFILE_INTERVAL": str(parse_bytes(interval))}
     profile, ended = of_program(program, settings, mode="leaks", library=library)
     if not profile.leaks_searched:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -266,6 +267,17 @@ def plan(
     common = {"runs": runs, "warmup": warmup, "seed": seed, "timeout_s": timeout}
     asked = {"retries": retries or None, "anyway": anyway or None, "typed": typed()}
     return Plan(command=list(command or []), **{**common, **asked, **more})
+
+
+def expect_writable(path: Path) -> None:
+    """For a file that is written when all else is done: a LabError now, if it could not be."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise LabError(f"{path}: there is no folder {folder}", "Make it, or give another file.")
+    if path.is_dir():
+        raise LabError(f"{path} is a folder", "Give a file.")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise LabError(f"{path} may not be written", "Give another file.")
 
 
 def typed() -> str:

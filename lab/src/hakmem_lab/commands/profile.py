@@ -48,6 +48,7 @@ Examples:
   hakmem profile --by tenant $(pgrep -n server) -o tenants.html
 """
 SUMMARY = 3
+ENDINGS = (".pb.gz", ".speedscope.json", ".json", ".collapsed", ".folded", ".heap", ".html")
 SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -93,6 +94,9 @@ def profile(
     from hakmem_lab.profile import formats, heap_dumps, in_memory
 
     status, standard, by = 0, "live", by or []
+    for path in output or []:
+        ending_of(path)
+        opt.expect_writable(path)
 
     def named(found: Profile) -> Report:
         return formats.named(only_heap(found, heap), by)
@@ -108,17 +112,18 @@ def profile(
         reports = [named(heap_dumps.read(Path(each))) for each in targets]
         report, kind = formats.difference(*reports), "growth"
     elif len(targets) == 1 and targets[0].isdigit() and not Path(targets[0]).exists():
+        expect_kind(kind, (*heap_dumps.OF_PROGRAM, "pinned"))
         report = named(of_process(int(targets[0]), parse_bytes(interval), seconds, leave_on))
     elif len(targets) == 1 and is_dump(Path(targets[0])):
         report = named(heap_dumps.read(Path(targets[0])))
     elif len(targets) == 1 and is_core(Path(targets[0])):
         report = named(in_memory.of_core(Path(targets[0]), library))
     else:
+        expect_kind(kind, heap_dumps.OF_PROGRAM)
         found, status = of_program(targets, {"HAKMEM_PROFILE_INTERVAL": str(parse_bytes(interval))}, library=library)
         report, standard = named(found), "peak"
     kind = kind or standard
-    if kind not in report.kinds:
-        raise LabError(f"--kind {kind}: this profile has {', '.join(report.kinds)}")
+    expect_kind(kind, report.kinds)
     for key in by:
         table_by(report, key, kind, top)
     table(report, kind, top)
@@ -130,19 +135,24 @@ def profile(
     raise typer.Exit(status)
 
 
+def expect_kind(kind: str | None, known: tuple[str, ...]) -> None:
+    if kind is not None and kind not in known:
+        raise LabError(f"--kind {kind}: this profile has {', '.join(known)}")
+
+
 def only_heap(found: Profile, name: str | None) -> Profile:
     """Implements --heap."""
-    from hakmem_lab.profile.formats import value_of
+    from hakmem_lab.profile import formats
     from hakmem_lab.profile.heap_dumps import HEAP
 
     if name is None:
         return found
-    names = {value_of(site.labels, HEAP) for site in found.sites}
+    names = {formats.value_of(site.labels, HEAP) for site in found.sites}
     wanted = {each for each in names if f"/{name}/" in f"/{each}/"}
     if not wanted:
-        known = ", ".join(sorted(names)[:20]) or "none"
+        known = formats.one_line(", ".join(sorted(names)[:20])) or "none"
         raise LabError(f"--heap {name}: no sample is of a heap of this name", f"The profile has {known}.")
-    found.sites = [site for site in found.sites if value_of(site.labels, HEAP) in wanted]
+    found.sites = [site for site in found.sites if formats.value_of(site.labels, HEAP) in wanted]
     return found
 
 
@@ -152,12 +162,20 @@ def titled(report: Report, targets: str) -> str:
     return f"{program} ({targets})" if program and program not in targets else targets
 
 
+def ending_of(path: Path) -> str:
+    """What names the format of a file."""
+    ending = next((each for each in ENDINGS if path.name.endswith(each)), None)
+    if ending is None:
+        raise LabError(f"{path}: no format has this ending", f"Known are {', '.join(ENDINGS)}.")
+    return ending
+
+
 def write(report: Report, path: Path, kind: str, title: str) -> None:
     """Writes a report in the format that the file's ending names."""
     from hakmem_lab.pages import flame
     from hakmem_lab.profile import formats
 
-    by_ending: dict[str, Callable[[], bytes]] = {
+    make: dict[str, Callable[[], bytes]] = {
         ".pb.gz": lambda: formats.pprof(report),
         ".speedscope.json": lambda: formats.speedscope(report, title).encode(),
         ".json": lambda: json.dumps(formats.as_document(report)).encode(),
@@ -166,14 +184,10 @@ def write(report: Report, path: Path, kind: str, title: str) -> None:
         ".heap": lambda: formats.heap_v2(report).encode(),
         ".html": lambda: flame.page(report, kind, title).encode(),
     }
-    for ending, make in by_ending.items():
-        if path.name.endswith(ending):
-            try:
-                path.write_bytes(make())
-            except OSError as error:
-                raise LabError(f"{path}: {error.strerror}") from None
-            return
-    raise LabError(f"{path}: no format has this ending", f"Known are {', '.join(by_ending)}.")
+    try:
+        path.write_bytes(make[ending_of(path)]())
+    except OSError as error:
+        raise LabError(f"{path}: {error.strerror}") from None
 
 
 def is_dump(path: Path) -> bool:
@@ -291,6 +305,7 @@ def of_program(
 
 def table(report: Report, kind: str, rows: int) -> None:
     """Prints the largest stacks by the innermost function of the program, with its callers."""
+    from hakmem_lab.profile.formats import one_line
     from hakmem_lab.profile.heap_dumps import ABOUT, Estimate
     from hakmem_lab.profile.symbols import without_standard
 
@@ -311,7 +326,7 @@ def table(report: Report, kind: str, rows: int) -> None:
         shown = without_standard(stack)
         said = " < ".join([shown[0].says, *(frame.name for frame in shown[1:4])])
         line = f"{in_bytes(value.bytes):>10} {in_bytes(value.error):>10} {share:>8} {value.objects:>10.0f}  {said}"
-        out.print(line, soft_wrap=True, markup=False)
+        out.print(one_line(line), soft_wrap=True, markup=False)
     if len(found) > rows:
         out.print(f"... and {len(found) - rows} more")
     if not found and kind == "live":
@@ -332,6 +347,7 @@ def largest(report: Report, key: str, kind: str) -> list[tuple[str, Estimate]]:
 
 def table_by(report: Report, key: str, kind: str, rows: int) -> None:
     """Prints the bytes of each value of a label, with the 95 % interval."""
+    from hakmem_lab.profile.formats import one_line
     from hakmem_lab.profile.heap_dumps import ABOUT
 
     found, total = largest(report, key, kind), report.total(kind).bytes
@@ -341,7 +357,7 @@ def table_by(report: Report, key: str, kind: str, rows: int) -> None:
         share = f"{100 * estimate.bytes / total:.1f} %" if total else ""
         between = " to ".join(in_bytes(bound) for bound in estimate.interval)
         line = f"{in_bytes(estimate.bytes):>10} {between:>23} {share:>8} {estimate.objects:>10.0f}  {value}"
-        out.print(line, soft_wrap=True, markup=False)
+        out.print(one_line(line), soft_wrap=True, markup=False)
     if len(found) > rows:
         out.print(f"... and {len(found) - rows} more")
     out.print()
@@ -349,12 +365,14 @@ def table_by(report: Report, key: str, kind: str, rows: int) -> None:
 
 def summary_by(report: Report, key: str, kind: str) -> None:
     """One line on a label that the samples have."""
+    from hakmem_lab.profile.formats import one_line
+
     found = largest(report, key, kind)
     if not found:
         return
     parts = [f"{value} {in_bytes(each.bytes)} ± {in_bytes(1.96 * each.error)}" for value, each in found[:SUMMARY]]
     more = f", and {len(found) - SUMMARY} more" if len(found) > SUMMARY else ""
-    out.print(f"by {key}: {', '.join(parts)}{more} (± 95 %; --by {key})", soft_wrap=True, markup=False)
+    out.print(one_line(f"by {key}: {', '.join(parts)}{more} (± 95 %; --by {key})"), soft_wrap=True, markup=False)
 
 
 def register(app: typer.Typer) -> None:

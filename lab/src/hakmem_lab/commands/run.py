@@ -9,16 +9,17 @@ import sys
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from hakmem_lab.children import foreground
 from hakmem_lab.commands import options as opt
 from hakmem_lab.target import libhakmem, preload
 from hakmem_lab.target.configuration import nearest, parse
 from hakmem_lab.terminal.console import complain, remark
-from hakmem_lab.terminal.errors import ERROR, LabError
+from hakmem_lab.terminal.errors import ERROR, USAGE, LabError
 
 HELP = """Run a program on HAKMEM. Its exit status and signals are the program's.
 
@@ -32,8 +33,8 @@ Examples:
 
   hakmem run --sample run.jsonl -- python3 job.py; hakmem report run.jsonl
 
-Other exit statuses: 125 if the program would not run on HAKMEM (a message says why), 126 if it cannot be executed, 127
-if it is not found.
+Other exit statuses: 125 if it was not started (a message says why) or an option is wrong, 126 if it cannot be executed,
+127 if it is not found.
 """
 STATS = ("text", "json", "prom")
 
@@ -97,6 +98,10 @@ def run(
     try:
         modes = ["harden"] * harden + ["canary"] * canary
         target, environment = prepare(program, preset, given or [], stats, stats_file, modes, anyway, hakmem)
+        if sample is not None:
+            from hakmem_lab.inspect import background_recorder
+
+            background_recorder.prepare(sample)
     except LabError as error:
         error.status = preload.CANNOT_LOAD if error.status == ERROR else error.status
         raise
@@ -104,10 +109,7 @@ def run(
         environment.setdefault("PYTHONMALLOC", "malloc")
     watch: foreground.Watcher = lambda _: nullcontext()  # noqa: E731
     if sample is not None:
-        from hakmem_lab.inspect import background_recorder
-
         if to_print(stats, stats_file):
-            background_recorder.prepare(sample)
             watch = partial(background_recorder.beside, path=sample, interval=sample_interval)
         else:
             background_recorder.start(sample, sample_interval)
@@ -165,7 +167,7 @@ def prepare(
             f"{found}: the dynamic linker cannot preload a path with a space or a colon",
             "Copy the library to a folder without them, and give it with --library PATH.",
         )
-    environment = {name: value for name, value in os.environ.items() if name != libhakmem.VARIABLE}
+    environment = {name: value for name, value in os.environ.items() if name not in libhakmem.OWN_VARIABLES}
     environment |= settings_of(preset, given, modes, found)
     if stats is not None and not to_print(stats, stats_file):
         environment["HAKMEM_STATS"] = stats_value(stats, stats_file)
@@ -190,5 +192,17 @@ def prepare(
     return target, environment
 
 
+class Run(TyperCommand):
+    """The command, for which a wrong command line is one of the reasons not to start the program."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **more)
+        except Exception as error:  # click's, or that of typer's own copy of click
+            if getattr(error, "exit_code", None) == USAGE:
+                error.exit_code = preload.CANNOT_LOAD  # type: ignore[attr-defined]
+            raise
+
+
 def register(app: typer.Typer) -> None:
-    app.command("run", help=HELP, context_settings={"ignore_unknown_options": False})(run)
+    app.command("run", cls=Run, help=HELP, context_settings={"ignore_unknown_options": False})(run)

@@ -47,8 +47,8 @@ def beside(pid: int, path: Path, interval: float) -> Iterator[None]:
 
 
 def start(path: Path, interval: float) -> None:
-    """Starts the process that records this one, whatever program it becomes, with one line per sample."""
-    prepare(path)
+    """Starts the process that records this one, whatever program it becomes, with one line per sample. The file has
+    been prepared."""
     watched = os.getpid()
     ours, theirs = os.pipe()
     waiting, until_exec = os.pipe()  # the end that this process keeps is closed when it becomes the program

@@ -22,7 +22,7 @@ from hakmem_lab.terminal.amounts import counted, in_bytes
 
 Level = Literal["ok", "warn", "fail"]
 PREFIX = "HAKMEM_"
-NOT_OPTIONS = ("HAKMEM_CONF", libhakmem.VARIABLE)
+NOT_OPTIONS = ("HAKMEM_CONF", *libhakmem.OWN_VARIABLES)
 OTHER_MALLOCS = re.compile(r"lib(jemalloc|tcmalloc\w*|mimalloc|snmalloc\w*|rpmalloc|hoard)[-.\w]*\.so")
 SETTLE_SECONDS = 0.3
 BANDS = [f"tiny_unified_c{band}" for band in range(8)]
@@ -84,7 +84,7 @@ def of_process(pid: int) -> Subject:
 
 def environment_to_try(hakmem: Path | None) -> dict[str, str]:
     """The current environment, with the library preloaded as `hakmem run` does, unless it already is."""
-    environment = {name: value for name, value in os.environ.items() if name != libhakmem.VARIABLE}
+    environment = {name: value for name, value in os.environ.items() if name not in libhakmem.OWN_VARIABLES}
     preloaded = environment.get("LD_PRELOAD", "")
     if hakmem is not None or "hakmem" not in preloaded:
         environment["LD_PRELOAD"] = f"{libhakmem.find(hakmem)} {preloaded}".strip()

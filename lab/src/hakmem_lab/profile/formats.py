@@ -221,13 +221,19 @@ def pprof(report: Report) -> bytes:
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
+def one_line(text: str) -> str:
+    """A name as part of a line: programs choose those of heaps and labels."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def collapsed(report: Report, kind: str) -> str:
     """One stack per line, outermost function first, then its bytes."""
     lines = []
     for stack, values in report.stacks.items():
         size = round(values.get(kind, Estimate()).bytes)
         if size > 0:
-            lines.append(";".join(frame.name.replace(";", ":") for frame in reversed(stack)) + f" {size}")
+            names = (one_line(frame.name).replace(";", ":") for frame in reversed(stack))
+            lines.append(f"{';'.join(names)} {size}")
     return "".join(f"{line}\n" for line in sorted(lines))
 
 

@@ -18,6 +18,7 @@ from hakmem_lab.terminal.amounts import in_bytes
 from hakmem_lab.terminal.errors import LabError
 
 KINDS = ("live", "allocated", "peak", "leaked", "short", "pinned", "growth")
+OF_PROGRAM = ("live", "allocated", "peak", "short")
 ABOUT = {
     "live": "in use at the time of the dump",
     "allocated": "allocated since the profile began",
@@ -202,7 +203,7 @@ def from_json(text: str) -> Profile:
             "short": short_lived(freed, each["lifetimes"]),
         }
         sites.append(Site(tuple(each["frames"]), counted, tuple(each["lifetimes"]), labels_of(each.get("labels", {}))))
-    kinds = ("live", "allocated", "peak", "short", *(["leaked"] if data["leaks_searched"] else []))
+    kinds = (*OF_PROGRAM, *(["leaked"] if data["leaks_searched"] else []))
     return Profile(
         interval=data["interval"],
         sites=sites,

@@ -65,7 +65,8 @@ class Profiler:
         undo = self._lead_to_slow_path()
         self.put("request", struct.pack("=I", self.live.number[f"profile_{what}"]))
         if number:
-            os.kill(self.pid, signal.Signals(number) if number < 32 else number)
+            with process.looked_at(self.pid):
+                os.kill(self.pid, signal.Signals(number) if number < 32 else number)
         asked = time.monotonic()
         try:
             while self.half("answered") == before:
@@ -148,7 +149,8 @@ def spans_of(live: Live) -> list[heap_dumps.Spans]:
 def shared_folder(pid: int) -> Iterator[Path]:
     """A new folder into which the process may write."""
     with tempfile.TemporaryDirectory(prefix="hakmem-") as name:
-        owner = (process.folder(pid)).stat()
+        with process.looked_at(pid):
+            owner = process.folder(pid).stat()
         if owner.st_uid != os.getuid() and os.getuid() == 0:
             os.chown(name, owner.st_uid, owner.st_gid)
         yield Path(name)

@@ -13,7 +13,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem_lab.target import peers
+from hakmem_lab.target import libhakmem, peers
 
 HAKMEM = "hakmem"
 SYSTEM = "system"
@@ -22,8 +22,7 @@ FLOOR = "floor"
 PEERS = peers.NAMES
 LIBRARY_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/lib", "/lib64")
 
-# The linker's, and those of the lab, which the library would take for misspelt options.
-NOT_PASSED_ON = ("LD_PRELOAD", "LD_DEBUG", peers.FOLDER_VARIABLE, "HAKMEM_SUITE")
+NOT_PASSED_ON = ("LD_PRELOAD", "LD_DEBUG", *libhakmem.OWN_VARIABLES)
 
 # The allocators' own variables: passed on to programs, but shown, since they change what is measured.
 TUNING_VARIABLES = re.compile(r"HAKMEM_|MIMALLOC_|MALLOC_|TCMALLOC_|GLIBC_TUNABLES$|_RJEM_|JE_")

@@ -26,7 +26,6 @@ from hakmem_lab.target.allocators import HAKMEM, SYSTEM, Allocator
 from hakmem_lab.terminal.errors import LabError
 
 PREFIX = "HAKMEM_"
-OWN_VARIABLES = (libhakmem.VARIABLE,)  # the lab's, which the library does not know
 ADVICE = "Examples: 'HAKMEM_REFILL_COUNT=64', 'lib:out/other/libhakmem.so HAKMEM_TIERS=0', 'alloc:mimalloc'."
 
 
@@ -46,8 +45,7 @@ class Configuration:
 
     def environment(self) -> dict[str, str]:
         """The whole environment of the program."""
-        inherited = {k: v for k, v in self.allocator.environment().items() if k not in OWN_VARIABLES}
-        return {**inherited, **self.settings}
+        return {**self.allocator.environment(), **self.settings}
 
     @property
     def title(self) -> str:

@@ -19,6 +19,7 @@ from hakmem_lab.terminal.errors import LabError
 
 NAME = "libhakmem.so"
 VARIABLE = "HAKMEM_LIBRARY"
+OWN_VARIABLES = (VARIABLE, "HAKMEM_PEERS", "HAKMEM_SUITE")  # the lab's, misspelt options to the library
 BUNDLED = Path(__file__).resolve().parents[2] / "hakmem" / NAME  # in the wheel
 INSTALLED = ("/usr/local/lib", "/usr/local/lib64", "/usr/lib", "/usr/lib64")
 

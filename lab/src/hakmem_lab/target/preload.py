@@ -54,6 +54,8 @@ class Program:
 def find(name: str, environment: Mapping[str, str]) -> Path:
     """The file that execvp would execute."""
     path = name if "/" in name else shutil.which(name, path=environment.get("PATH", os.defpath))
+    if not name:
+        raise LabError("the program's name is empty", "Give one; a variable in its place may be unset.", NOT_FOUND)
     if path is None:
         if Path(name).exists():
             raise LabError(f"{name}: no program of that name in PATH", f"There is one here: ./{name}", NOT_FOUND)
@@ -188,6 +190,8 @@ def check(program: Program, library: Path) -> None:
         said = refused_by_linker(program, library)
         if said:
             found = (f"{program.name} cannot load {library}: {said}", "Build HAKMEM on this system: './dev build'.")
+        elif elf.symbol(library, "hak_malloc", tables=(".dynsym",)) is None:
+            found = (f"{library} is another library, without hak_malloc", "Give libhakmem.so with --library PATH.")
     if found is not None:
         raise LabError(
             f"not started, because it would not run on HAKMEM: {found[0]}",
