@@ -117,6 +117,14 @@ class BlackBox(unittest.TestCase):
         page = self.held("scatter", 96)
         self.assertIn("Verdict: fragmentation", page)
 
+    def test_every_block_sampled(self):
+        """Requests of sampled blocks have the limits looked at as well: no other request comes."""
+        process = self.start("hold", 8, HAKMEM_PROFILE="leaks", HAKMEM_BLACKBOX_EVERY="100")
+        self.assertEqual(process.stdout.readline(), "held\n", process)
+        before = self.records(self.files()[0])[0]
+        self.await_records(self.files()[0])
+        self.assertGreaterEqual(self.records(self.files()[0])[0], before + 2)
+
     def test_outside(self):
         page = self.held("outside", 96)
         self.assertIn("Verdict: outside of malloc", page)
