@@ -150,6 +150,20 @@ class BlackBox(unittest.TestCase):
         child = next(name for name in names if not name.startswith(f"{process.pid}."))
         self.assertGreater(self.resident(self.page(self.box / child)), 60)
 
+    def test_ends_without_destructors(self):
+        """_exit removes the caller's own file: not the parent's, whose memory a vfork child shares. Many shells end by it."""
+        process = self.start("ends", 1, HAKMEM_BLACKBOX_EVERY="100")
+        until = time.monotonic() + 20
+        while len(self.files()) < 2 and time.monotonic() < until:
+            time.sleep(0.02)
+        self.assertEqual(len(self.files()), 2)
+        self.assertEqual(process.stdout.readline(), "held\n", process)
+        self.assertEqual([path.name.split(".")[0] for path in self.files()], [str(process.pid)])
+        self.files()[0].unlink()
+        environment = {**os.environ, "LD_PRELOAD": str(LIBRARY), "HAKMEM_BLACKBOX": str(self.box)}
+        subprocess.run(["sh", "-c", "(:); exit 0"], env=environment, check=True)
+        self.assertEqual(self.files(), [])
+
     def resident(self, page):
         return float(re.search(r"memory +([0-9.]+) MiB resident", page).group(1))
 
