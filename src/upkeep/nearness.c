@@ -21,7 +21,7 @@ static void (*near_seen)(const struct hak_nearness *now, uint64_t now_ms);
 static _Atomic bool near_looking;
 static _Atomic bool near_calls; /* the program has a callback */
 /* Of the thread that looks. */
-static size_t near_mapped; /* at the last look */
+static size_t near_watched; /* bytes at the last look */
 static uint64_t near_give_ms; /* not to give back before this time: it was in vain */
 static uint32_t near_pause_ms;
 static bool near_called; /* the callback was called, and memory has not become less since */
@@ -110,8 +110,9 @@ static void near_act(struct hak_heap *heap, uint64_t now_ms)
 {
     struct hak_nearness now;
     hak__near_look(&now);
-    now.coming = now.mapped > near_mapped ? now.mapped - near_mapped : 0;
-    near_mapped = now.mapped;
+    size_t watched = hak__limit_watched(HAK_WATCHER_NEARNESS);
+    now.coming = watched - hak_min(near_watched, watched);
+    near_watched = watched;
     near_follow(&now);
     if (near_seen != NULL)
         near_seen(&now, now_ms);
@@ -126,7 +127,7 @@ static void near_act(struct hak_heap *heap, uint64_t now_ms)
     }
     uint64_t left = now.limit - hak_min(now.limit, now.used);
     if (now.kind != HAK_NEAR_NONE)
-        hak__limit_watch(HAK_WATCHER_NEARNESS, now.mapped + hak_max(left / ROOM_PART, WATCH_LEAST), near_watch);
+        hak__limit_watch(HAK_WATCHER_NEARNESS, watched + hak_max(left / ROOM_PART, WATCH_LEAST), near_watch);
     uint64_t pause = near_seen != NULL ? hak_min(hak__option(HAK_OPTION_blackbox_every), LOOK_MS) : LOOK_MS;
     hak_store(&hak__near_next_ms, now_ms + (near_gives(&now) ? NEAR_MS : pause), HAK_RELAXED);
 }
