@@ -48,7 +48,7 @@ class LiveLimits(unittest.TestCase):
 
     def test_grown_again(self):
         """Memory whose pages have gone back counts when it is used again: the callback is called in time each time."""
-        for size in (700, 20000, 200000):
+        for size in (700, 20000, 200000, 3 * MIB):
             with self.subTest(size), memory_group(128 * MIB) as group:
                 if group is None:
                     self.skipTest("no memory control group can be made here")
