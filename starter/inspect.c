@@ -50,10 +50,33 @@ int command_stats(int count, char **words)
 
 /* --- ledger ------------------------------------------------------------------------------------------------------------------ */
 
-/* The resident bytes of the process: in the window, in the library's tables below it, and in all. */
-struct resident {
-    uint64_t window, window_end, metadata, blocks, tables, all;
+struct part {
+    uint64_t start, end;
 };
+
+/* The resident bytes of the process: where blocks lie, also the sampled ones; in the library's tables; in all. */
+struct resident {
+    struct part window, guarded, slots, metadata, store;
+    uint64_t blocks, tables, all;
+};
+
+static bool is_in(const struct part *part, uint64_t address) { return address >= part->start && address < part->end; }
+
+static uint64_t sample_word(const char *name) { return live_word(&live, live_root(&live, "sample") + live_number(&live, name)); }
+
+static void find_parts(struct resident *out)
+{
+    uint64_t window = live_root(&live, "window");
+    out->window =
+        (struct part){ window, window + (live_word(&live, live_root(&live, "frontier")) << live_number(&live, "super_shift")) };
+    out->metadata = (struct part){ live_root(&live, "metadata"), window };
+    if (live_number(&live, "store_end") == 0) /* an older library */
+        return;
+    uint64_t guarded = sample_word("sample_start"), slots = sample_word("slots_start"), end = slots + sample_word("slots_bytes");
+    out->guarded = (struct part){ guarded, guarded + sample_word("sample_bytes") };
+    out->slots = (struct part){ slots, end };
+    out->store = (struct part){ end, sample_word("store_end") };
+}
 
 static uint64_t hex_at(const char *text)
 {
@@ -73,8 +96,8 @@ static void count_line(struct resident *out, const char *line, uint64_t *start)
     } else if (hak_begins(line, "Rss:")) {
         uint64_t bytes = number_behind(line, "Rss:") << 10;
         out->all += bytes;
-        out->blocks += *start >= out->window && *start < out->window_end ? bytes : 0;
-        out->tables += *start >= out->metadata && *start < out->window ? bytes : 0;
+        out->blocks += is_in(&out->window, *start) || is_in(&out->guarded, *start) || is_in(&out->slots, *start) ? bytes : 0;
+        out->tables += is_in(&out->metadata, *start) || is_in(&out->store, *start) ? bytes : 0;
     }
 }
 
@@ -114,9 +137,7 @@ int command_ledger(int count, char **words)
     if (!open_only(count, words, "ledger"))
         return STATUS_FAILED;
     live_count(&live, &figures);
-    resident.window = live_root(&live, "window");
-    resident.metadata = live_root(&live, "metadata");
-    resident.window_end = resident.window + (live_word(&live, live_root(&live, "frontier")) << live_number(&live, "super_shift"));
+    find_parts(&resident);
     if (!read_resident(&resident))
         return complain("process %u: the kernel does not say what is resident", live.pid);
     uint64_t used = hak_min(figures.live + figures.huge, resident.blocks), cached = hak_min(figures.cached, resident.blocks - used);

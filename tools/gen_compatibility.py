@@ -36,13 +36,14 @@ Of 2 MiB of locked memory, which hold a process of musl but none of glibc, the l
 REPLACED = """## What it replaces besides malloc's family
 
 `libhakmem.so` exports malloc's family, C++'s operators `new` and `delete`, its own `hak_*`, and these functions, which call the C
-library's. `libhakmem.a` has `mprotect` alone.
+library's or the kernel. `libhakmem.a` has `mprotect` alone.
 
 | Function | Why | Without it |
 | --- | --- | --- |
 | `mprotect` | A free writes a key into the block. If the program has made its pages read-only, the free restores them. | Such a free ends in SIGSEGV, as on most allocators, unless the block has more than 56 KiB at a multiple of a page. |
 | `prctl` | A filter of system calls (seccomp) may end the process at `mincore`. After this call HAKMEM no longer uses it. | The filter has to allow `mincore`, or answer it with an error. |
 | `setuid` `setgid` `seteuid` `setegid` `setreuid` `setregid` `setresuid` `setresgid` `setgroups` `initgroups` | The background thread, which only the kernel knows ([0064](decisions/0064-a-thread-that-only-the-kernel-knows.md)), would keep the old credentials. HAKMEM ends it before and starts a new one after. | No background thread in a process that is root or of two users, unless `HAKMEM_BACKGROUND=1`, which then must not change credentials. |
+| `_exit` `_Exit` | They run no destructor, so each `sh -c` and each child that ends by them would leave its file in the folder of the [black box](blackbox.md). HAKMEM removes it first, then makes the system call itself. | The files stay. |
 | `dlopen` `dlmopen` | A library opened with `RTLD_DEEPBIND`, as PHP opens its extensions, would use the C library's free on HAKMEM's blocks. HAKMEM drops the flag ([api.md](api.md#libraries-opened-with-rtld_deepbind)). | Blocks must not change hands between the program and such a library. |
 
 `cmake -DHAKMEM_INTERPOSE=malloc-only` builds libraries without all of them ([0092](decisions/0092-what-is-replaced-besides-malloc.md)).

@@ -67,8 +67,17 @@ def test_outside_is_inside(program: Path, more: dict[str, str]) -> None:
     assert left_out <= set(outside)
 
 
-def test_ledger_is_that_of_inside(program: Path) -> None:
-    with running(program) as process:
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"HAKMEM_PROFILE": "1", "HAKMEM_PROFILE_INTERVAL": "1"},
+        {"HAKMEM_SAMPLE_GUARDS": "1", "HAKMEM_SAMPLE_SLOTS": "4096"},
+    ],
+    ids=["", "profiled", "guarded"],
+)
+def test_ledger_is_that_of_inside(program: Path, more: dict[str, str]) -> None:
+    with running(program, more=more) as process:
         for letter in "a" * 200 + "f" * 100:
             process.tell(letter)
         process.tell("l")
@@ -80,6 +89,7 @@ def test_ledger_is_that_of_inside(program: Path) -> None:
     assert found["sum"] == sum(value for name, value in found.items() if name not in ("sum", "rss"))
     assert abs(found["sum"] - found["rss"]) <= found["rss"] * 0.03
     assert abs(found["rss"] - inside["ledger.rss"]) <= 64 << 10
+    assert found["not_ours"] < 16 << 20
     for name in ("huge", "metadata", "empty", "not_ours"):
         assert abs(found[name] - inside[f"ledger.{name}"]) <= 64 << 10, name
     free = inside["ledger.free_in_slabs"] + inside["ledger.frontier_slack"]

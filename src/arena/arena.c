@@ -40,7 +40,7 @@ void hak__arena_unlock(void)
                "parts of the mapped memory are no larger than all of it");
     hak_assert(hak__arena_state.dirty <= hak__arena_state.spare, "dirty memory is mapped and free");
     hak__arena_state.mapping_bytes = 0;
-    hak__limit_note(hak__arena_state.mapped, arena_mappings());
+    hak__limit_note(hak__arena_state.mapped, hak__arena_state.spare - hak__arena_state.dirty, arena_mappings());
     hak__arena_state.lock_takes++;
     state_publish();
     hak__lock_release(&arena_lock);

@@ -28,6 +28,7 @@ enum { LITTLE_ROOM = 64 << 20 };
 _Atomic uint32_t hak__limit_notices;
 static _Atomic uint32_t pressure; /* enum pressure */
 static _Atomic size_t noted_bytes; /* mapped bytes, when last noted */
+static _Atomic size_t paged_bytes, regrown_bytes; /* of these, that may have pages; used again so far, modulo 2^64 */
 static struct {
     _Atomic size_t beyond; /* 0: no watch */
     void (*_Atomic function)(size_t mapped);
@@ -112,24 +113,42 @@ bool hak__limit_was_crowded(void) { return hak_load(&crowded, HAK_RELAXED); }
 
 static void notify_limit(uint32_t notice) { hak_fetch_or(&hak__limit_notices, notice, HAK_RELAXED); }
 
+size_t hak__limit_watched(enum hak_watcher watcher)
+{
+    bool near = watcher == HAK_WATCHER_NEARNESS;
+    return near ? hak_load(&paged_bytes, HAK_RELAXED) + hak_load(&regrown_bytes, HAK_RELAXED) : hak_load(&noted_bytes, HAK_RELAXED);
+}
+
+static void notify_watched(void)
+{
+    for (unsigned i = 0; i < HAK_WATCHERS; i++)
+        if (hak_unlikely(hak__limit_watched(i) > hak_load(&watchers[i].beyond, HAK_RELAXED) - 1))
+            notify_limit(NOTICE_WATCH);
+}
+
+void hak__limit_regrew(size_t bytes)
+{
+    hak_fetch_add(&regrown_bytes, bytes, HAK_RELAXED);
+    notify_watched();
+}
+
 /* `crowded` is never cleared: when a gap between two mappings is filled, the kernel does not merge them if both have had pages, so
  * the count falls below the real number. */
-void hak__limit_note(size_t mapped, size_t mappings)
+void hak__limit_note(size_t mapped, size_t clean, size_t mappings)
 {
     size_t limit = hak__option(HAK_OPTION_soft_limit);
     if (hak_unlikely(hak__limit_is_crowded(mappings)))
         hak_store(&crowded, true, HAK_RELAXED);
     uint32_t state = hak_load(&pressure, HAK_RELAXED);
     hak_store(&noted_bytes, mapped, HAK_RELAXED);
+    hak_store(&paged_bytes, mapped - clean, HAK_RELAXED);
     if (hak_unlikely(mapped > hak_load(&address_room, HAK_RELAXED))) /* the limit has been raised */
         hak_store(&address_room, SIZE_MAX, HAK_RELAXED);
     if (mapped > ASK_SYSTEM_BEYOND && !hak_load(&system_asked, HAK_RELAXED)) {
         hak_store(&system_asked, true, HAK_RELAXED);
         notify_limit(NOTICE_SYSTEM);
     }
-    for (unsigned i = 0; i < HAK_WATCHERS; i++)
-        if (hak_unlikely(mapped > hak_load(&watchers[i].beyond, HAK_RELAXED) - 1))
-            notify_limit(NOTICE_WATCH);
+    notify_watched();
     if (state == CALM && limit != 0 && mapped > limit) {
         hak_store(&pressure, WAITING, HAK_RELAXED);
         notify_limit(NOTICE_PRESSURE);
@@ -231,7 +250,7 @@ static void limit_watched(void)
     for (unsigned i = 0; i < HAK_WATCHERS; i++) {
         size_t beyond = hak_load(&watchers[i].beyond, HAK_RELAXED);
         /* acquire: the function was stored before. A watch that has replaced this one meanwhile stays. */
-        if (mapped > beyond - 1 && hak_cas_strong(&watchers[i].beyond, &beyond, 0, HAK_ACQUIRE, HAK_RELAXED))
+        if (hak__limit_watched(i) > beyond - 1 && hak_cas_strong(&watchers[i].beyond, &beyond, 0, HAK_ACQUIRE, HAK_RELAXED))
             hak_load(&watchers[i].function, HAK_RELAXED)(mapped);
     }
 }

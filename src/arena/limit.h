@@ -46,13 +46,17 @@ hak_cold void hak__thrift_begin(void);
 bool hak__limit_is_crowded(size_t mappings);
 bool hak__limit_was_crowded(void);
 
-/* Notes the present bytes and mappings. Under the arena's lock. */
-hak_noinline void hak__limit_note(size_t mapped, size_t mappings);
+/* Notes the present bytes, those of free SuperSlabs without pages, and the mappings. Under the arena's lock. */
+hak_noinline void hak__limit_note(size_t mapped, size_t clean, size_t mappings);
 
-/* Calls `function` once, outside of all locks, at the end of the slow path in which mapped bytes exceed `beyond`. Replaces an
- * earlier watch of the same watcher; SIZE_MAX: none. */
+/* Memory in slabs is used again whose pages had gone back. */
+hak_cold void hak__limit_regrew(size_t bytes);
+
+/* Calls `function` once, outside of all locks, at the end of the slow path in which the watcher's bytes exceed `beyond`: those mapped;
+ * for NEARNESS those that may have pages, and all that have been used again so far. Replaces an earlier watch of the same watcher; SIZE_MAX: none. */
 enum hak_watcher { HAK_WATCHER_PROFILE, HAK_WATCHER_NEARNESS, HAK_WATCHERS };
 hak_cold void hak__limit_watch(enum hak_watcher watcher, size_t beyond, void (*function)(size_t mapped));
+size_t hak__limit_watched(enum hak_watcher watcher); /* its bytes now */
 
 /* What the system allows the process, in bytes, as last seen; HAK_OS_UNLIMITED: any number. `room`: how much of it blocks may
  * use; `near`: little is left. */

@@ -114,6 +114,8 @@ static uint32_t learned_delay(enum hak_unused kind, uint64_t now_ms)
 void hak__return_regret(enum hak_unused kind, size_t bytes, uint64_t idle_ms)
 {
     hak_assert(kind < HAK_UNUSED_KINDS, "memory of a kind is used again");
+    if (kind != HAK_UNUSED_SUPERS) /* arena.c sees them */
+        hak__limit_regrew(bytes);
     if (bytes == 0 || idle_ms > HAK_RETURN_LATEST)
         return;
     uint64_t now = hak__os->now_ms(), ns = bytes_ns(bytes);

@@ -1,12 +1,13 @@
-/* Functions of the C library whose calls the library has to see: those of credentials, of filters of system calls, and of libraries
- * that would not share malloc. Part of libhakmem.so only: most of the functions behind the names are found at run time, which takes a
- * dynamic linker, and a program with the archive in it may be fully static. */
+/* Functions of the C library whose calls the library has to see: those of credentials, of filters of system calls, of ends without
+ * destructors, and of libraries that would not share malloc. Part of libhakmem.so only: most of the functions behind the names are
+ * found at run time, which takes a dynamic linker, and a program with the archive in it may be fully static. */
 #if HAK_OVERRIDE
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <grp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include "kinds/kind.h"
 #include "os/os.h"
 #include "process/process.h"
+#include "stats/stats.h"
 #include "upkeep/upkeep.h"
 
 /* --- credentials ------------------------------------------------------------------------------------------------------ */
@@ -78,6 +80,20 @@ hak_export hak_cold int prctl(int option, ...)
         errno = (int)-result;
     return result < 0 ? -1 : (int)result;
 }
+
+/* --- the end ---------------------------------------------------------------------------------------------------------- */
+
+/* Ends without a destructor: shells end by it, and forked children. Works in a signal handler and in a vfork child, whose parent's box
+ * stays. Behind a filter of system calls the file stays too. */
+hak_export hak_cold _Noreturn void _exit(int status)
+{
+    if (!hak__os_is_filtered())
+        hak__blackbox_end();
+    for (;;)
+        hak__syscall(SYS_exit_group, status);
+}
+
+hak_export hak_cold _Noreturn void _Exit(int status) { _exit(status); }
 
 /* --- libraries -------------------------------------------------------------------------------------------------------- */
 

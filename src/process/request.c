@@ -63,7 +63,8 @@ void *hak__request_sample(struct hak_uheap *own, size_t align, size_t n)
         return NULL;
     void *block = hak__sample_take(align, n, guarded, counts, own != NULL ? &own->samples : NULL);
     if (counts)
-        hak__profile_poll(heap, hak__os->now_ms()); /* the only occasion for a thread whose requests all hit */
+        hak__profile_poll(heap, hak__os->now_ms()); /* every other poll may be 63 samples away */
+    hak__request_end(heap); /* the only occasion for a thread whose requests all hit */
     return block;
 }
 

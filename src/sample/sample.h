@@ -107,12 +107,14 @@ struct hak_sample {
     struct hak_guarded_slot *guarded;
     uintptr_t slots; /* the slots of classes */
     size_t slots_bytes;
+    uintptr_t store_end; /* from the slots' end to here: tables */
     _Atomic uint64_t allocated, freed, refused; /* guarded ones; refused: over the rate, or no slot or memory left */
 };
 extern struct hak_sample hak__sample;
 
 hak_inline bool hak__guarded_has(const void *p) { return hak_unlikely((uintptr_t)p - hak__sample.start < hak__sample.bytes); }
 hak_inline bool hak__slots_have(const void *p) { return hak_unlikely((uintptr_t)p - hak__sample.slots < hak__sample.slots_bytes); }
+hak_inline bool hak__store_owns(uintptr_t at) { return at - hak__sample.slots < hak__sample.store_end - hak__sample.slots; }
 hak_inline bool hak__sample_has(const void *p) { return hak__guarded_has(p) || hak__slots_have(p); }
 
 /* The record of the slot that contains p, an address that hak__sample_has; NULL: no block was ever there. Its usable bytes
@@ -173,7 +175,6 @@ hak_cold uintptr_t hak__area_take(struct hak_area *area, size_t bytes);
 /* Reserves addresses for slots, records and tables; once. `sites` and `ghosts` (addresses without memory) are the profile's. 0 or
  * ENOMEM. */
 hak_cold int hak__store_begin(struct hak_area *sites, struct hak_area *ghosts);
-hak_cold bool hak__store_owns(uintptr_t address);
 
 /* As for guarded blocks; NULL: no slot is free. n: the bytes asked for. The block is not zeroed. */
 hak_cold struct hak_record *hak__slot_take(uint32_t class, size_t n, struct hak_samples *samples);

@@ -28,7 +28,6 @@ struct chunk {
     _Atomic uint32_t uses; /* its slots in use, plus one; 0 (set and left under the arena's lock): its memory is not counted */
 };
 
-static uintptr_t reserved_start, reserved_end;
 static hak_rare_data struct hak_area records, chunks, slot_range, in_place_table;
 static hak_rare_data _Atomic uint64_t free_records[SLOT_CLASSES + 1]; /* tag << 32 | the first one's number plus one */
 static hak_rare_data _Atomic uint64_t fresh_slots[SLOT_CLASSES]; /* used slots of the chunk << 32 | the chunk's number plus one */
@@ -94,7 +93,6 @@ int hak__store_begin(struct hak_area *sites, struct hak_area *ghosts)
         uintptr_t at = bytes <= most ? hak__os_reserve(bytes) : 0;
         if (at == 0)
             continue;
-        reserved_start = at, reserved_end = at + bytes;
         at = hak_align_up(at, CHUNK);
         lay_out(&slot_range, slot_bytes, &at);
         lay_out(&records, table_bytes / 2, &at);
@@ -103,14 +101,13 @@ int hak__store_begin(struct hak_area *sites, struct hak_area *ghosts)
         lay_out(ghosts, table_bytes, &at);
         lay_out(&chunks, chunk_bytes, &at); /* may end within a page */
         hak__sample.slots = slot_range.start;
+        hak__sample.store_end = at;
         hak__shield_watch(slot_range.start, slot_bytes);
         hak_owner_store(&hak__sample.slots_bytes, slot_bytes);
         return 0;
     }
     return ENOMEM;
 }
-
-bool hak__store_owns(uintptr_t address) { return address - reserved_start < reserved_end - reserved_start; }
 
 /* --- free records --------------------------------------------------------------------------------------------------------------- */
 

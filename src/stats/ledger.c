@@ -7,12 +7,15 @@
  *   at or beyond the frontier, behind the last block     frontier slack
  *   unused slab, free SuperSlab                          empty
  *
+ * Sampled blocks have mappings of their own: those with guard pages are live; of the slots, as many bytes as their blocks have.
+ *
  * Bitmaps are read under their heap's lock, so they are consistent. Work of other threads between two heaps may move bytes from
  * one state to another, but each page counts exactly once. */
 #include "stats/stats.h"
 
 #include "arena/window.h"
 #include "os/os.h"
+#include "sample/sample.h"
 
 enum { ENTER_TRIES = 200, PAGES_MAX = HAK_SUPER_SIZE / 4096 };
 
@@ -26,6 +29,7 @@ struct ledger_walk {
     size_t huge_left; /* remaining bytes of the huge block being walked */
     unsigned char resident[PAGES_MAX];
     uint64_t allocated[HAK_CLASSES]; /* resident bytes */
+    uint64_t guarded, slots; /* resident bytes of samples */
 };
 
 /* --- pages -------------------------------------------------------------------------------------------------------- */
@@ -249,12 +253,26 @@ static bool mapping_is_ours(uintptr_t start)
 
 static void count_mapping(void *argument, uintptr_t start, size_t resident, size_t huge)
 {
-    struct hak_stats *stats = argument;
-    stats->ledger_rss += resident;
-    if (!mapping_is_ours(start))
-        stats->ledger_not_ours += resident;
+    struct ledger_walk *walk = argument;
+    walk->stats->ledger_rss += resident;
+    if (start - hak__sample.start < hak__sample.bytes)
+        walk->guarded += resident;
+    else if (start - hak__sample.slots < hak__sample.slots_bytes)
+        walk->slots += resident;
+    else if (hak__store_owns(start))
+        walk->stats->ledger_metadata += resident;
+    else if (!mapping_is_ours(start))
+        walk->stats->ledger_not_ours += resident;
     else
-        stats->ledger_huge_pages += huge;
+        walk->stats->ledger_huge_pages += huge;
+}
+
+/* A block with guard pages counts with these, so its bytes are none of a slot's. */
+static void count_samples(struct ledger_walk *walk)
+{
+    uint64_t bytes = hak_load(&hak__sampled.bytes, HAK_RELAXED), live = hak_min(bytes - hak_min(walk->guarded, bytes), walk->slots);
+    walk->stats->ledger_live += walk->guarded + live;
+    walk->stats->ledger_free_in_slabs += walk->slots - live;
 }
 
 /* Divides allocated blocks' memory between the program and the caches. */
@@ -276,8 +294,9 @@ bool hak__ledger(struct hak_stats *stats)
     for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1))
         count_super(&walk, super);
     ledger_divide(&walk);
-    if (!hak__os_mappings(count_mapping, stats))
+    if (!hak__os_mappings(count_mapping, &walk))
         return false;
+    count_samples(&walk);
     stats->ledger_sum = stats->ledger_live + stats->ledger_cached + stats->ledger_free_in_slabs + stats->ledger_frontier_slack
                       + stats->ledger_empty + stats->ledger_huge + stats->ledger_metadata + stats->ledger_not_ours;
     stats->flags |= HAK_STATS_HAS_LEDGER;

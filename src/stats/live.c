@@ -142,7 +142,8 @@ _Static_assert(LIVE_ROOT_tables == 0 && LIVE_ROOT_COUNT <= HAK_LIVE_ROOTS_MAX, "
     X(slot_size, AT(hak_guarded_slot, record.counted)) X(slot_block, AT(hak_guarded_slot, record.block)) \
     X(slot_pages, AT(hak_guarded_slot, pages)) X(slot_page_bytes, AT(hak_guarded_slot, page_bytes)) \
     X(slot_allocated, AT(hak_guarded_slot, allocated)) X(slot_freed, AT(hak_guarded_slot, freed)) \
-    X(slots_start, AT(hak_sample, slots)) X(slots_bytes, AT(hak_sample, slots_bytes)) /* the records follow */ \
+    X(slots_start, AT(hak_sample, slots)) X(slots_bytes, AT(hak_sample, slots_bytes)) /* the records follow, ... */ \
+    X(store_end, AT(hak_sample, store_end)) /* ... and other tables, to here */ \
     X(record_stride, sizeof(struct hak_record)) X(record_site, AT(hak_record, site)) X(record_bytes, AT(hak_record, bytes)) \
     X(record_born, AT(hak_record, born_ms)) X(site_interval, AT(hak_profile_site, interval)) \
     X(site_frame_count, AT(hak_profile_site, frame_count)) X(site_frames, sizeof(struct hak_profile_site)) \

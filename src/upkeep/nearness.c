@@ -21,7 +21,7 @@ static void (*near_seen)(const struct hak_nearness *now, uint64_t now_ms);
 static _Atomic bool near_looking;
 static _Atomic bool near_calls; /* the program has a callback */
 /* Of the thread that looks. */
-static size_t near_mapped; /* at the last look */
+static size_t near_watched; /* bytes at the last look */
 static uint64_t near_give_ms; /* not to give back before this time: it was in vain */
 static uint32_t near_pause_ms;
 static bool near_called; /* the callback was called, and memory has not become less since */
@@ -86,7 +86,7 @@ static size_t near_give(struct hak_heap *heap, uint64_t now_ms)
 }
 
 /* The more often it was in vain, the later the next try. */
-static void near_relieve(struct hak_heap *heap, struct hak_nearness *now, uint64_t now_ms)
+static void near_relieve(struct hak_heap *heap, bool may_call, struct hak_nearness *now, uint64_t now_ms)
 {
     if (now_ms >= near_give_ms) {
         bool vain = near_give(heap, now_ms) < now->limit / GAIN_PART;
@@ -94,7 +94,7 @@ static void near_relieve(struct hak_heap *heap, struct hak_nearness *now, uint64
         near_give_ms = now_ms + near_pause_ms;
         hak__near_look(now);
     }
-    if (now->permille >= HAK_NEAR_CALL && heap != NULL && !near_called) {
+    if (now->permille >= HAK_NEAR_CALL && may_call && !near_called) {
         near_called = true;
         hak__limit_press(now->used, now->limit);
     }
@@ -106,17 +106,18 @@ static bool near_is_asked(void)
     return near_seen != NULL || hak_load(&near_calls, HAK_RELAXED) || hak__option(HAK_OPTION_profile) == HAK_PROFILING_AUTO;
 }
 
-static void near_act(struct hak_heap *heap, uint64_t now_ms)
+static void near_act(struct hak_heap *heap, bool may_call, uint64_t now_ms)
 {
     struct hak_nearness now;
     hak__near_look(&now);
-    now.coming = now.mapped > near_mapped ? now.mapped - near_mapped : 0;
-    near_mapped = now.mapped;
+    size_t watched = hak__limit_watched(HAK_WATCHER_NEARNESS);
+    now.coming = watched - hak_min(near_watched, watched);
+    near_watched = watched;
     near_follow(&now);
     if (near_seen != NULL)
         near_seen(&now, now_ms);
     if (near_gives(&now))
-        near_relieve(heap, &now, now_ms);
+        near_relieve(heap, may_call, &now, now_ms);
     near_called &= now.permille >= CALLED_AGAIN;
     if (now.permille >= HAK_NEAR_PROFILE && hak__option(HAK_OPTION_profile) == HAK_PROFILING_AUTO && !hak__profile_was_asked())
         hak__profile_start(0);
@@ -126,26 +127,29 @@ static void near_act(struct hak_heap *heap, uint64_t now_ms)
     }
     uint64_t left = now.limit - hak_min(now.limit, now.used);
     if (now.kind != HAK_NEAR_NONE)
-        hak__limit_watch(HAK_WATCHER_NEARNESS, now.mapped + hak_max(left / ROOM_PART, WATCH_LEAST), near_watch);
+        hak__limit_watch(HAK_WATCHER_NEARNESS, watched + hak_max(left / ROOM_PART, WATCH_LEAST), near_watch);
     uint64_t pause = near_seen != NULL ? hak_min(hak__option(HAK_OPTION_blackbox_every), LOOK_MS) : LOOK_MS;
     hak_store(&hak__near_next_ms, now_ms + (near_gives(&now) ? NEAR_MS : pause), HAK_RELAXED);
 }
 
 /* A vfork child runs in its parent's memory, whose limits it must not replace by its own. */
-void hak__near_poll_slow(struct hak_heap *heap, uint64_t now_ms)
+static void near_try(struct hak_heap *heap, bool may_call, uint64_t now_ms)
 {
     /* acquire, release: a look sees the previous one's state. */
     if (hak__os_is_filtered() || !hak__fork_is_home() || hak_exchange(&near_looking, true, HAK_ACQUIRE))
         return;
-    near_act(heap, now_ms);
+    near_act(heap, may_call, now_ms);
     hak_store(&near_looking, false, HAK_RELEASE);
 }
 
+void hak__near_poll_slow(struct hak_heap *heap, uint64_t now_ms) { near_try(heap, heap != NULL, now_ms); }
+
+/* In a thread of the program's, which may have no heap. */
 static void near_watch(size_t mapped)
 {
     struct hak_heap *heap = hak__heap_mine();
     (void)mapped;
-    hak__near_poll_slow((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, hak__os->now_ms());
+    near_try((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, true, hak__os->now_ms());
 }
 
 /* Without the black box the first look comes when the process has run for a while or mapped much: most processes never take it. */

@@ -1,5 +1,5 @@
 /* How near the process is to the limits of its memory, followed while it runs: of its control group (os/groups.h), its addresses
- * (RLIMIT_AS), and HAKMEM_LIMIT. A step of upkeep looks every second, and sooner once more has been mapped. Near a limit, memory goes
+ * (RLIMIT_AS), and HAKMEM_LIMIT. A step of upkeep looks every second, and sooner once much more is in use. Near a limit, memory goes
  * back first, that of the calling thread's bins and all that is retained; where that was not enough, the program's callback is called
  * (hak_set_pressure_callback).
  *

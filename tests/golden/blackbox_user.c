@@ -5,17 +5,26 @@
  *   scatter    keeps MIB, frees all but every eighth block, says "held", and waits
  *   outside    maps and touches MIB by itself, says "held", and goes on allocating a little
  *   fork       keeps MIB, forks, and both go on allocating a little
+ *   ends       as `fork`, but the child allocates for a while and calls _exit, and a child of vfork does at once
  *   crash      keeps MIB, and writes to address 16
  *   double     frees a block twice
  *   exit       allocates MIB and exits */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-enum { BLOCK = 1000, TURN = 500, KEEP_EACH = 8, LEAK_US = 30000 }; /* a leak is steady: its start counts little */
+enum {
+    BLOCK = 1000,
+    TURN = 500,
+    KEEP_EACH = 8,
+    LEAK_US = 30000,
+    CHILD_TURNS = 500
+}; /* a leak is steady: its start counts little */
 static struct node {
     struct node *next;
     char rest[BLOCK - sizeof(void *)];
@@ -55,16 +64,28 @@ static void free_most(void)
 }
 
 /* Allocations in sizes that come and go, so that slow paths are taken. */
-static void go_on(void)
+static void go_on(unsigned turns)
 {
     void *blocks[TURN];
-    for (;;) {
+    while (turns-- != 0) {
         for (size_t i = 0; i < TURN; i++)
             blocks[i] = malloc(2000 + i * 16);
         for (size_t i = 0; i < TURN; i++)
             free(blocks[i]);
         usleep(1000);
     }
+}
+
+static void let_children_end(void)
+{
+    if (fork() == 0) {
+        go_on(CHILD_TURNS);
+        _exit(0);
+    }
+    wait(NULL);
+    if (vfork() == 0)
+        _exit(0);
+    wait(NULL);
 }
 
 static void say(const char *word)
@@ -100,8 +121,10 @@ int main(int count, char **words)
     }
     if (strcmp(what, "scatter") == 0)
         free_most();
+    if (strcmp(what, "ends") == 0)
+        let_children_end();
     if (strcmp(what, "fork") == 0 && fork() == 0)
         keep(mib);
     say("held");
-    go_on();
+    go_on(UINT_MAX);
 }

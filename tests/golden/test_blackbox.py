@@ -117,6 +117,14 @@ class BlackBox(unittest.TestCase):
         page = self.held("scatter", 96)
         self.assertIn("Verdict: fragmentation", page)
 
+    def test_every_block_sampled(self):
+        """Requests of sampled blocks have the limits looked at as well: no other request comes."""
+        process = self.start("hold", 8, HAKMEM_PROFILE="leaks", HAKMEM_BLACKBOX_EVERY="100")
+        self.assertEqual(process.stdout.readline(), "held\n", process)
+        before = self.records(self.files()[0])[0]
+        self.await_records(self.files()[0])
+        self.assertGreaterEqual(self.records(self.files()[0])[0], before + 2)
+
     def test_outside(self):
         page = self.held("outside", 96)
         self.assertIn("Verdict: outside of malloc", page)
@@ -141,6 +149,20 @@ class BlackBox(unittest.TestCase):
             self.assertIn(f"process {name.split('.')[0]},", page)
         child = next(name for name in names if not name.startswith(f"{process.pid}."))
         self.assertGreater(self.resident(self.page(self.box / child)), 60)
+
+    def test_ends_without_destructors(self):
+        """_exit removes the caller's own file: not the parent's, whose memory a vfork child shares. Many shells end by it."""
+        process = self.start("ends", 1, HAKMEM_BLACKBOX_EVERY="100")
+        until = time.monotonic() + 20
+        while len(self.files()) < 2 and time.monotonic() < until:
+            time.sleep(0.02)
+        self.assertEqual(len(self.files()), 2)
+        self.assertEqual(process.stdout.readline(), "held\n", process)
+        self.assertEqual([path.name.split(".")[0] for path in self.files()], [str(process.pid)])
+        self.files()[0].unlink()
+        environment = {**os.environ, "LD_PRELOAD": str(LIBRARY), "HAKMEM_BLACKBOX": str(self.box)}
+        subprocess.run(["sh", "-c", "(:); exit 0"], env=environment, check=True)
+        self.assertEqual(self.files(), [])
 
     def resident(self, page):
         return float(re.search(r"memory +([0-9.]+) MiB resident", page).group(1))

@@ -20,16 +20,18 @@ class LiveLimits(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.server = pathlib.Path(cls.folder.name) / "group_server"
-        command = [os.environ.get("CC", "cc"), "-O1", "-fno-builtin", "-pthread", HERE / "group_server.c", "-o", cls.server]
-        subprocess.run(command, check=True)
+        cls.server, cls.again = (pathlib.Path(cls.folder.name) / name for name in ("group_server", "group_again"))
+        for program in (cls.server, cls.again):
+            command = [os.environ.get("CC", "cc"), "-O1", "-fno-builtin", "-pthread", "-I", HERE.parent.parent / "include",
+                       HERE / f"{program.name}.c", "-o", program]
+            subprocess.run(command, check=True)
 
     @classmethod
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def serve(self, group, seconds):
-        process = subprocess.Popen([self.server, str(seconds)], env={**os.environ, "LD_PRELOAD": str(LIBRARY)}, text=True,
+    def serve(self, group, argument, program=None):
+        process = subprocess.Popen([program or self.server, str(argument)], env={**os.environ, "LD_PRELOAD": str(LIBRARY)}, text=True,
                                    stdout=subprocess.PIPE, preexec_fn=group.enter)  # noqa: PLW1509
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
@@ -43,6 +45,17 @@ class LiveLimits(unittest.TestCase):
             self.assertEqual(process.communicate(timeout=60)[0], "served\n")
             self.assertEqual(process.returncode, 0)
             self.assertEqual(group.kills, 0)
+
+    def test_grown_again(self):
+        """Memory whose pages have gone back counts when it is used again: the callback is called in time each time."""
+        for size in (700, 20000, 200000, 3 * MIB):
+            with self.subTest(size), memory_group(128 * MIB) as group:
+                if group is None:
+                    self.skipTest("no memory control group can be made here")
+                process = self.serve(group, size, self.again)
+                said = process.communicate(timeout=60)[0]
+                self.assertRegex(said, r"^called at 9[0-5] % at most\n$")
+                self.assertEqual(group.kills, 0)
 
     def test_lowered(self):
         """From a limit that asks for nothing to one that is about what the server holds."""

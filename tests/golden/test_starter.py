@@ -153,7 +153,12 @@ class Starter(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^system_mmap [1-9]")
 
     def test_ledger(self):
-        pid = self.start(mib=64)
+        for environment in ({}, {"HAKMEM_PROFILE": "1", "HAKMEM_PROFILE_INTERVAL": "1"}):
+            with self.subTest(environment):
+                self.check_ledger(environment)
+
+    def check_ledger(self, environment):
+        pid = self.start(mib=64, environment=environment)
 
         def resident():
             rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()  # status is rounded by batches of each processor

@@ -1,8 +1,8 @@
 /* hak_stats_ledger: the states add up to the kernel's resident size within 3 % in the situations that a heap can be in,
- * and each situation's memory is found where it belongs. The kernel's figure is the Rss of all mappings, which the
+ * and each situation's memory is found where it belongs, also that of sampled blocks, which lie outside of the window. The kernel's figure is the Rss of all mappings, which the
  * ledger reads; /proc/self/statm, which it does not read, must agree but for what the kernel counts late. */
 // test: serial ordinary
-#include "expect.h"
+#include "cases.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -132,8 +132,50 @@ static void sizes(void)
     expect(larger.known.ledger_sum == 0 && (larger.known.flags & HAK_STATS_HAS_LEDGER) == 0);
 }
 
-int main(void)
+/* --- sampled blocks ---------------------------------------------------------------------------------------------------- */
+
+enum { SAMPLES = 10000, SAMPLE = 5000 };
+
+static void samples(void)
 {
+    static char *p[SAMPLES];
+    check("no sample");
+    size_t before = stats.ledger_live, free_before = stats.ledger_free_in_slabs, not_ours = stats.ledger_not_ours;
+    for (size_t i = 0; i < SAMPLES; i++)
+        memset(p[i] = malloc(SAMPLE), 1, SAMPLE);
+    check("samples");
+    size_t live = stats.ledger_live - before, all = (size_t)SAMPLES * SAMPLE;
+    expect(live >= all && live < all / 4 * 5 && distance(stats.ledger_not_ours, not_ours) < 2 << 20);
+    for (size_t i = 0; i < SAMPLES; i += 2)
+        free(p[i]);
+    check("every other sample freed");
+    expect(stats.ledger_live - before < live / 8 * 5);
+    expect(stats.ledger_free_in_slabs - free_before + stats.ledger_cached > all / 4 || getenv("HAKMEM_SAMPLE_GUARDS") != NULL);
+}
+
+static void with_samples(const char *first, const char *second)
+{
+    char program[] = "/proc/self/exe", word[] = "samples", *arguments[] = { program, word, NULL };
+    pid_t child = fork();
+    expect(child >= 0);
+    if (child == 0) {
+        putenv((char *)(uintptr_t)first);
+        putenv((char *)(uintptr_t)second);
+        execv(program, arguments);
+        _exit(127);
+    }
+    expect(end_of_child(child) == 0);
+}
+
+int main(int count, char **words)
+{
+    (void)words;
+    if (count > 1) {
+        samples();
+        _exit(0); /* no dump */
+    }
+    with_samples("HAKMEM_PROFILE=1", "HAKMEM_PROFILE_INTERVAL=1");
+    with_samples("HAKMEM_SAMPLE_GUARDS=1", "HAKMEM_SAMPLE_SLOTS=4096");
     check("fresh");
     sizes();
     blocks = malloc(COUNT * sizeof *blocks);

@@ -1,7 +1,8 @@
 /* Blocks that a profile or the sampled guards have taken are blocks like any other. Expects: what is freed without rights is used
  * again with them, whatever call has taken them; realloc reads what the program may not; in hardened mode a block has just the bytes
  * asked for, also after realloc, and free_sized of that size is right; otherwise a sized free takes what a block was resized to in place, and
- * any size from half of the usable one; what hak_good_size promises may be used; aligned requests, of a user heap too, are aligned. */
+ * any size from half of the usable one; what hak_good_size promises may be used; aligned requests, of a user heap too, are aligned; the
+ * soft limit's callback is called. */
 // test: interposed
 #include "cases.h"
 #include "hakmem.h"
@@ -23,14 +24,14 @@ static void with_each(const char *name, const char *more, void (*run)(void))
     if (getenv("HAK_TEST_SAMPLES") != NULL) {
         alarm(60);
         run();
-        _exit(0);   /* no dump */
+        _exit(0); /* no dump */
     }
     for (unsigned i = 0; i < SETTINGS; i++) {
         char program[] = "/proc/self/exe", *arguments[] = { program, (char *)(uintptr_t)name, NULL };
         pid_t child = fork();
         expect(child >= 0);
         if (child == 0) {
-            putenv((char *)(uintptr_t)"HAK_TEST_SAMPLES=1");
+            putenv((char *)(uintptr_t) "HAK_TEST_SAMPLES=1");
             for (const char *const *one = settings[i]; *one != NULL; one++)
                 putenv((char *)(uintptr_t)*one);
             if (more != NULL)
@@ -208,6 +209,29 @@ static void alignment(void) { with_each("alignment", NULL, ask_for_alignment); }
 static void little_alignment(void) { with_each("little_alignment", NULL, ask_for_little); }
 static void hardened_alignment(void) { with_each("hardened_alignment", "HAKMEM_HARDEN=1", ask_for_alignment); }
 
+/* --- limits ------------------------------------------------------------------------------------------------------------ */
+
+#pragma weak hak_option_set
+#pragma weak hak_set_pressure_callback
+
+static void called(size_t mapped, size_t limit, void *calls) { *(unsigned *)calls += mapped > limit; }
+
+/* Also where every block is a sample, so that no other request comes. */
+static void cross_the_soft_limit(void)
+{
+    unsigned calls = 0;
+    expect(hak_set_pressure_callback != NULL && hak_option_set != NULL);
+    hak_set_pressure_callback(called, &calls);
+    expect(hak_option_set("soft_limit", "4M") == 0);
+    for (unsigned i = 0; i < 2000; i++)
+        memset(malloc(5000), 1, 5000);
+    hak_set_pressure_callback(NULL, NULL);
+    expect(calls == 1);
+}
+
+/* Near the limit a profile is written, here in vain. */
+static void soft_limit(void) { with_each("soft_limit", "HAKMEM_PROFILE=1:/dev/null/", cross_the_soft_limit); }
+
 static void hardened_sizes(void) { with_each("hardened_sizes", "HAKMEM_HARDEN=1", resize_and_free); }
 
 int main(int argc, char **argv)
@@ -217,7 +241,7 @@ int main(int argc, char **argv)
         CASE(unseen_rights_come_back),
         CASE(realloc_reads),
         CASE(hardened_sizes), CASE(promised_sizes), CASE(hardened_promises), CASE(halved_sizes), CASE(alignment),
-        CASE(hardened_alignment), CASE(little_alignment),
+        CASE(hardened_alignment), CASE(little_alignment), CASE(soft_limit),
     };
     return RUN_CASES(cases);
 }

@@ -80,14 +80,36 @@ def add(live: Live, snapshot: dict[str, Any]) -> bool:
     ledger["empty"] = int(resident[unused].sum())
     ledger["huge"] = int(resident[huge & ~waits].sum())
     holes = kinds[::per_super] == n["kind_hole"]
+    guarded, slots, tables = sampled_ranges(live)
+    sampled = {"guarded": 0, "slots": 0}
     for mapping in maps:
-        if live.is_metadata(mapping):
+        if mapping.start in guarded:
+            sampled["guarded"] += mapping.resident
+        elif mapping.start in slots:
+            sampled["slots"] += mapping.resident
+        elif mapping.start in tables or live.is_metadata(mapping):
             ledger["metadata"] += mapping.resident
         elif not in_window(live, mapping, supers) or holes[(mapping.start - live.root["window"]) >> n["super_shift"]]:
             ledger["not_ours"] += mapping.resident
+    # A block with guard pages counts with these, so its bytes are none of a slot's.
+    blocks = live.memory.words(live.root["sampled"], 2)[1] if "sampled" in live.root else 0
+    in_slots = min(max(blocks - sampled["guarded"], 0), sampled["slots"])
+    ledger["live"] += sampled["guarded"] + in_slots
+    ledger["free_in_slabs"] += sampled["slots"] - in_slots
     snapshot["ledger"] = ledger | {"sum": sum(ledger.values()), "rss": sum(m.resident for m in maps)}
     snapshot["ledger_by"] = "books"
     return True
+
+
+def sampled_ranges(live: Live) -> list[range]:
+    """Where sampled blocks with guard pages lie, those in slots of classes, and the tables behind the slots."""
+    if "store_end" not in live.number:  # an older library
+        return [range(0)] * 3
+    names = ("sample_start", "sample_bytes", "slots_start", "slots_bytes", "store_end")
+    start, size, slots, slots_size, end = (
+        live.memory.word(live.root["sample"] + live.number[name]) for name in names
+    )
+    return [range(start, start + size), range(slots, slots + slots_size), range(slots + slots_size, end)]
 
 
 def in_window(live: Live, mapping: process.Mapping, supers: int) -> bool:
