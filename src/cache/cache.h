@@ -214,6 +214,9 @@ hak_cold void hak__cache_open_classes(struct hak_heap *heap);
 /* Lets a class that is refilled absorb blocks of other heaps, if its size allows. */
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class);
 
+/* A class has taken its last common block. If those of all classes lasted for FIRST_MS, they begin anew. */
+void hak__cache_first_end(struct hak_heap *heap, uint32_t class);
+
 /* Doubles a class that has both missed and overflowed since it last grew, within its ceiling and the thread's budget; returns
  * false if it did not. */
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class);

@@ -169,7 +169,7 @@ static hak_noinline uint32_t take_common(struct hak_heap *heap, uint32_t class_i
     struct hak_heap_class *class = &heap->classes[class_index];
     uint32_t count = hak__common_take(heap, class_index, class->bottom);
     if (class->common_left == 0)
-        hak__cache_absorb_begin(heap, class_index); /* from now on as many as any class */
+        hak__cache_first_end(heap, class_index);
     if (count == 0)
         return take_blocks(heap, class_index, class->bottom, batch_of(heap, class_index));
     if (hak__option(HAK_OPTION_sample_guards) != 0)

@@ -402,6 +402,30 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t index)
     return true;
 }
 
+/* --- first blocks ------------------------------------------------------------------------------------------------------- */
+
+enum { FIRST_MS = 50 };
+
+/* The common heaps serve the first blocks of each thread, and of each FIRST_MS. */
+static void renew_first_blocks(struct hak_heap *heap, uint32_t now_ms)
+{
+    heap->first_ms = now_ms;
+    for (uint32_t index = 0; index < HAK_CLASSES; index++)
+        if (heap->classes[index].bottom != NULL) {
+            heap->classes[index].common_left = (uint8_t)hak__common_first(heap, index);
+            hak__cache_absorb_begin(heap, index);
+        }
+}
+
+void hak__cache_first_end(struct hak_heap *heap, uint32_t index)
+{
+    uint32_t now_ms = (uint32_t)hak__os->now_ms();
+    if (now_ms - heap->first_ms >= FIRST_MS)
+        renew_first_blocks(heap, now_ms);
+    else
+        hak__cache_absorb_begin(heap, index); /* from now on as many as any class */
+}
+
 /* --- shrinkage by time ----------------------------------------------------------------------------------------------- */
 
 static void give_back_half(struct hak_heap *heap, uint32_t index)
@@ -417,13 +441,6 @@ static void give_back_half(struct hak_heap *heap, uint32_t index)
         budget_discharge(heap, less);
 }
 
-/* The class begins anew with common blocks. */
-static void renew_first_blocks(struct hak_heap *heap, uint32_t index)
-{
-    heap->classes[index].common_left = (uint8_t)hak__common_first(heap, index);
-    hak__cache_absorb_begin(heap, index);
-}
-
 void hak__cache_shrink_idle(struct hak_heap *heap)
 {
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
@@ -436,8 +453,6 @@ void hak__cache_shrink_idle(struct hak_heap *heap)
             continue;
         if (moved == class->moved_seen)
             give_back_half(heap, index);
-        if ((uint16_t)(moved - class->moved_seen) < hak__common_first(heap, index)) /* it has needed little lately */
-            renew_first_blocks(heap, index);
         class->moved_seen = (uint16_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));
     }
 }
@@ -504,6 +519,7 @@ void hak__cache_open(struct hak_heap *heap, uint32_t mode)
     slots_open(heap);
     budget_open(heap);
     heap->takes_common = hak__common_exist() && (heap->tag & HAK_CLASS_OFFSET_OWN) == 0; /* not a share */
+    heap->first_ms = (uint32_t)hak__os->now_ms();
     for (uint32_t class = 0; class < HAK_CLASSES; class++)
         close_class(heap, class, hak_load(&heap->state, HAK_RELAXED) != HAK_HEAP_NEW);
     for (uint32_t class = HAK_CLASSES; class < HAK_CLASS_LIMIT; class++)
@@ -548,7 +564,6 @@ void hak__cache_unpark(struct hak_heap *heap)
     hak_assert(hak__heap_is_mine(heap), "the caller holds the heap's lock");
     if (!heap->budget.in_process)
         join_process(heap);
-    for (uint32_t index = 0; heap->takes_common && index < HAK_CLASSES; index++)
-        if (heap->classes[index].bottom != NULL)
-            renew_first_blocks(heap, index);
+    if (heap->takes_common)
+        renew_first_blocks(heap, (uint32_t)hak__os->now_ms());
 }

@@ -340,6 +340,7 @@ struct hak_heap {
     struct hak_quarantine *quarantine; /* hardened mode: freed blocks that are not reused yet */
     _Atomic uint64_t thread; /* process << 32 | its thread's number; 0: none, or not known yet */
     bool ending; /* the thread has begun to run its destructors */
+    uint32_t first_ms; /* when its threads' first blocks were last counted anew, modulo 2^32 */
     bool takes_common; /* made when common heaps existed: they give the first blocks of each class (take.c) */
     uint32_t generation; /* in which the heap began, or its bins were emptied because of inherited blocks (kinds/plain.c) */
     uint32_t left; /* blocks in the bins of a parked heap: enum hak_heap_left */

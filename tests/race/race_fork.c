@@ -42,6 +42,7 @@ bool hak__cache_grow(struct hak_heap *heap, uint32_t class)
 
 /* No bin is refilled here. */
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
+void hak__cache_first_end(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
 
 /* --- the child ---------------------------------------------------------------------------------------------------------- */
 

@@ -95,6 +95,7 @@ void hak__cache_unpark(struct hak_heap *heap) { count_in_process(heap, true); }
 void hak__cache_discharge_large(struct hak_heap *heap) { (void)heap; }
 bool hak__cache_grow(struct hak_heap *heap, uint32_t class) { return (void)heap, (void)class, false; }
 void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
+void hak__cache_first_end(struct hak_heap *heap, uint32_t class) { (void)heap, (void)class; }
 void hak__large_cache_flush(struct hak_heap *heap) { (void)heap; }
 bool hak__large_cache_is_valid(const struct hak_heap *heap) { return (void)heap, true; }
 

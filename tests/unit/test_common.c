@@ -1,6 +1,6 @@
 /* heap/common.c: threads of a process that has many take their first blocks of each class from common heaps, and give
  * what they do not need back to them at once, for any other; a class that has taken its share is its own heap's business from
- * then on, until another thread takes the heap up or its spans were used little; while the common heaps are busy, and in a process of few threads, nobody waits
+ * then on, until another thread takes the heap up or time has passed; while the common heaps are busy, and in a process of few threads, nobody waits
  * for them or uses them. */
 #include "cache/cache.h"
 #include "diag/options.h"
@@ -160,19 +160,30 @@ FRESH_TEST(each_thread_anew)
     expect_heap_valid(common);
 }
 
-/* A thread that has needed fewer blocks of its own than its share since idle bins last gave back gets that anew. */
-FRESH_TEST(little_use_renews)
+static uint64_t clock_ms = 1000;
+static uint64_t a_clock(void) { return clock_ms; }
+
+/* A thread that takes its share slowly goes on with common blocks; one that takes it at once does not, until another class's renews all. */
+FRESH_TEST(shares_by_time)
 {
     (void)argument;
+    struct hak_os system = *hak__os;
+    system.now_ms = a_clock;
+    hak__os = &system;
     struct hak_heap *common = make_common(), *heap = heap_open(0);
-    void *blocks[2 * SHARE];
-    heap_malloc_many(heap, CLASS_1024, blocks, 2 * SHARE);
-    hak__cache_shrink_idle(heap);
-    expect_eq(heap->classes[CLASS_1024].common_left, 0);
-    hak__cache_shrink_idle(heap);
+    clock_ms += 100;
+    for (unsigned i = 0; i < SHARE; i++)
+        expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), common->id);
     expect_eq(heap->classes[CLASS_1024].common_left, SHARE);
-    expect_eq(heap->absorb[CLASS_1024] - heap->classes[CLASS_1024].bottom, 0);
-    expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), common->id);
+    clock_ms += 10;
+    for (unsigned i = 0; i < SHARE; i++)
+        expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), common->id);
+    expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), heap->id);
+    clock_ms += 100;
+    expect_eq(owner_of(heap_malloc(heap, CLASS_1024)), heap->id);
+    for (unsigned i = 0; i < SHARE; i++)
+        expect_eq(owner_of(heap_malloc(heap, CLASS_4096)), common->id);
+    expect_eq(heap->classes[CLASS_1024].common_left, SHARE);
     expect_eq(heap->classes[CLASS_48].common_left, 0);
     expect_heap_valid(heap);
     expect_heap_valid(common);
@@ -281,7 +292,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(not_for_few_heaps), cmocka_unit_test(first_blocks_only), cmocka_unit_test(frees_serve_others),
         cmocka_unit_test(those_that_only_free_batch),
-        cmocka_unit_test(grown_classes_are_as_any), cmocka_unit_test(each_thread_anew), cmocka_unit_test(little_use_renews),
+        cmocka_unit_test(grown_classes_are_as_any), cmocka_unit_test(each_thread_anew), cmocka_unit_test(shares_by_time),
         cmocka_unit_test(small_records_are_not_overfilled),
         cmocka_unit_test(nobody_waits), cmocka_unit_test(a_child_has_none),
         cmocka_unit_test(threads_share),
