@@ -175,8 +175,8 @@ static void grown_by(struct hak_heap *heap, unsigned count)
     hak__pool_trim();
 }
 
-/* So much growth may call for the background thread, and all threads may sleep soon: the next slow path looks (upkeep/polling.c). */
-enum { CALLS_WHEN_OPENED = 62 };
+/* So much growth may call for the background thread, and all threads may sleep soon: one of the next slow paths looks. */
+enum { CALLS_WHEN_OPENED = 60 };
 
 /* Opens a SuperSlab. If the system gives none, those assigned to other heaps serve too. */
 static size_t sources_locked(struct hak_heap *heap, unsigned count, bool large, bool *fresh)
@@ -184,7 +184,8 @@ static size_t sources_locked(struct hak_heap *heap, unsigned count, bool large, 
     if (heap->sources.no_new_span)
         return HAK_NO_RUN;
     heap->sources.clean_slabs = 0;
-    heap->polling.calls = CALLS_WHEN_OPENED;
+    if (heap->polling.calls < CALLS_WHEN_OPENED)
+        heap->polling.calls = CALLS_WHEN_OPENED;
     hak__pool_trim();
     size_t slab = hak__pool_open(count, large ? HAK_OPEN_LARGE : HAK_OPEN_SMALL, fresh);
     if (slab == HAK_NO_RUN)
