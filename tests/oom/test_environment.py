@@ -26,7 +26,7 @@ CASES = (
     ({NAME: b"7"}, "0 7 variable", 0),
     ({NAME: LONG}, "0 32 default", 1),
     ({NAME: BINARY}, "0 32 default", 1),
-    ({NAME: b""}, "0 32 default", 1),
+    ({NAME: b""}, "0 32 default", 0),
     ({NAME: b"7", "HAKMEM_CONF": LONG}, "0 7 variable", 1),
     ({NAME: b"7", "HAKMEM_CONF": BINARY}, "0 7 variable", None),
     ({NAME: b"7", **{f"HAKMEM_{i}": LONG for i in range(9)}}, "0 7 variable", 9),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # test: serial
-"""A small program stays small: HAKMEM adds at most 330 KB to `hello world`, of which it has written 60 KB, and 32 bytes of
+"""A small program stays small: HAKMEM adds at most 390 KB to `hello world`, of which it has written 60 KB, and 32 bytes of
 static TLS.
 
 The program is looked at when it has said hello: it returns nothing to the system before, so that this is
@@ -10,14 +10,17 @@ depends on where they lie and on what else the system holds in memory, 100 KB fr
 shares them, so they are not counted.
 """
 
+import os
 import pathlib
 import re
 import statistics
+import struct
 import subprocess
 
 from support import Allocator, check, main, need
 
-MOST_ADDED_KB = 330
+MOST_ADDED_KB = 390
+WINDOW = 16  # pages
 MOST_WRITTEN_KB = 60
 MOST_TLS_BYTES = 32
 RUNS = 101
@@ -28,15 +31,30 @@ def field_kb(path, name):
     return int(re.search(rf"^{name}:\s+(\d+) kB$", path.read_text(), re.MULTILINE).group(1)) * 1.024
 
 
-def own_kb(smaps):
+def windows_kb(pid, start, end):
+    """The kernel maps what it has of the 64 KiB around a touched page of a file, which depends on how the file came into memory: each
+    such window counts whole."""
+    page = os.sysconf("SC_PAGESIZE")
+    with open(f"/proc/{pid}/pagemap", "rb") as file:
+        file.seek(start // page * 8)
+        words = [word >> 63 for (word,) in struct.iter_unpack("=Q", file.read((end - start) // page * 8))]
+    first = -(start // page) % WINDOW  # windows lie at multiples of their size
+    windows = [words[:first], *(words[at:at + WINDOW] for at in range(first, len(words), WINDOW))]
+    return sum(len(window) for window in windows if any(window)) * page / 1000
+
+
+def own_kb(pid, code_of):
     """What is in memory of all mappings but the C library's and its loader's, in kB of 1000 bytes."""
     total, counts = 0, False
-    for line in smaps.read_text().splitlines():
-        if mapping := re.match(r"[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \S+ *(.*)", line):
-            counts = re.search(r"/(libc|ld-linux|ld)[-.][^/]*$", mapping.group(1)) is None
+    for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if mapping := re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \S+ *(.*)", line):
+            start, end, rights, name = mapping.groups()
+            is_code = code_of is not None and os.path.basename(name) == os.path.basename(code_of) and "x" in rights
+            counts = not is_code and re.search(r"/(libc|ld-linux|ld)[-.][^/]*$", name) is None
+            total += windows_kb(pid, int(start, 16), int(end, 16)) if is_code else 0
         elif counts and (found := re.match(r"Rss:\s+(\d+) kB$", line)):
-            total += int(found.group(1))
-    return total * 1.024
+            total += int(found.group(1)) * 1.024
+    return total
 
 
 def sizes_kb(hello, allocator):
@@ -45,7 +63,7 @@ def sizes_kb(hello, allocator):
                           text=True) as process:
         check(process.stdout.readline() == "hello, world\n", f"{hello} didn't say hello on {allocator.name}")
         proc = pathlib.Path(f"/proc/{process.pid}")
-        sizes = own_kb(proc / "smaps"), field_kb(proc / "status", "VmHWM"), field_kb(proc / "smaps_rollup", "Anonymous")
+        sizes = own_kb(process.pid, allocator.shared_object), field_kb(proc / "status", "VmHWM"), field_kb(proc / "smaps_rollup", "Anonymous")
         process.stdin.close()
     check(process.returncode == 0, f"{hello} on {allocator.name} ended with {process.returncode}")
     return sizes
