@@ -37,7 +37,7 @@ hak_export size_t hak_good_size(size_t n)
 {
     if (n > PTRDIFF_MAX)
         return 0;
-    if ((hak__guarded_wanted() && n <= HAK_MID_MAX) || hak__is_hardened()) /* ends at a guard page, at a canary, or as a sample */
+    if (hak__guarded_wanted() || hak__is_hardened()) /* a block may end at a guard page or a canary */
         return n;
     return n <= HAK_LARGE_MAX ? hak__classes[hak__class_of(n)].size : hak_align_up(n, hak__page_size());
 }

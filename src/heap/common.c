@@ -1,7 +1,7 @@
 /* The common heaps belong to no thread. They serve each thread's first blocks of all classes but the large ones in a process that
  * has many: otherwise a thread that uses little would need pages for each class. Blocks that such a thread frees, beyond one or two,
  * return at once, for any other thread's next request (cache/outbox.c). Once a class has taken FIRST_BLOCKS, the thread's own spans
- * serve it; each thread and, if they lasted, some milliseconds get them anew (cache/tune.c).
+ * serve it. The heap's next thread gets them anew, and so does a thread for which they lasted a while (cache/tune.c).
  *
  * A thread locks a common heap as a sweeper and never waits: it tries a few, then uses its own spans. There are several because a
  * thread may be interrupted for long while it holds one. A forked child treats them as heaps of threads that do not exist. */

@@ -31,7 +31,7 @@ class OpenHeap:
 
     def end(self) -> None:
         """Ends its block of code, in any thread."""
-        self.thread.library.hak_heap_set_limit(self.handle, 0)  # of blocks of code that are still open
+        self.thread.functions.hak_heap_set_limit(self.handle, 0)  # of blocks of code that are still open
         self.ended = True
         self.thread.settle()
 
@@ -50,8 +50,8 @@ class OpenHeap:
 class Thread:
     """The heaps that a thread has open, and ended ones that wait, in the order in which they were opened."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self.library = library
+    def __init__(self, functions: ctypes.CDLL) -> None:
+        self.functions = functions
         self.heaps: list[OpenHeap] = []
         self.base: int | None = None  # the default beneath
         self.identity: int | None = threading.get_ident()  # None: it has ended
@@ -77,10 +77,10 @@ class Thread:
         alone = self._changing.acquire(blocking=False)  # else this interrupts a function here, which ends no open heap
         try:
             if not self.heaps:
-                self.base = self.library.hak_heap_get_default()
+                self.base = self.functions.hak_heap_get_default()
             parent = self._parent()
             options.parent = self.base if parent is None else parent.handle
-            handle = self.library.hak_heap_new(ctypes.byref(options))
+            handle = self.functions.hak_heap_new(ctypes.byref(options))
             if handle is None:
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number))
@@ -88,7 +88,7 @@ class Thread:
             if parent is not None:
                 parent.below += 1
             self.heaps.append(made)
-            self.library.hak_heap_set_default(handle)
+            self.functions.hak_heap_set_default(handle)
         finally:
             if alone:
                 self._changing.release()
@@ -110,7 +110,7 @@ class Thread:
     def _settle(self, ended: list[OpenHeap]) -> None:
         if self.identity is not None:
             innermost = self._innermost()
-            self.library.hak_heap_set_default(self.base if innermost is None else innermost.handle)
+            self.functions.hak_heap_set_default(self.base if innermost is None else innermost.handle)
         for heap in ended:
             if heap.below == 0:
                 self.heaps.remove(heap)
@@ -119,7 +119,7 @@ class Thread:
     def leave(self) -> None:
         """The thread ends, or its copy in a forked child has; blocks of code that it began may still be open."""
         if self.identity == threading.get_ident() and self.heaps:
-            self.library.hak_heap_set_default(self.base)
+            self.functions.hak_heap_set_default(self.base)
         self.identity = None
         self.settle()
 
@@ -141,7 +141,7 @@ class Leaving:
 _mine = _Mine()
 
 
-def this_thread(library: ctypes.CDLL) -> Thread:
+def this_thread(functions: ctypes.CDLL) -> Thread:
     if _mine.leaves is None:
-        _mine.leaves = Leaving(Thread(library))
+        _mine.leaves = Leaving(Thread(functions))
     return _mine.leaves.thread
