@@ -29,7 +29,8 @@ _Atomic uint32_t hak__limit_notices;
 static _Atomic uint32_t pressure; /* enum pressure */
 static _Atomic size_t noted_bytes; /* mapped bytes, when last noted */
 static size_t noted_paged; /* of these, that may have pages; under the arena's lock */
-static _Atomic size_t watched_bytes[HAK_WATCHERS]; /* each watcher's bytes (limit.h) */
+static _Atomic size_t used_bytes; /* those, and all that have been used again so far */
+static _Atomic size_t *const watched_bytes[HAK_WATCHERS] = { &noted_bytes, &used_bytes }; /* each watcher's (limit.h) */
 static struct {
     _Atomic size_t beyond; /* 0: no watch */
     void (*_Atomic function)(size_t mapped);
@@ -114,11 +115,11 @@ bool hak__limit_was_crowded(void) { return hak_load(&crowded, HAK_RELAXED); }
 
 static void notify_limit(uint32_t notice) { hak_fetch_or(&hak__limit_notices, notice, HAK_RELAXED); }
 
-size_t hak__limit_watched(enum hak_watcher watcher) { return hak_load(&watched_bytes[watcher], HAK_RELAXED); }
+size_t hak__limit_watched(enum hak_watcher watcher) { return hak_load(watched_bytes[watcher], HAK_RELAXED); }
 
 void hak__limit_regrew(size_t bytes)
 {
-    size_t now = hak_fetch_add(&watched_bytes[HAK_WATCHER_NEARNESS], bytes, HAK_RELAXED) + bytes;
+    size_t now = hak_fetch_add(&used_bytes, bytes, HAK_RELAXED) + bytes;
     if (now > hak_load(&watchers[HAK_WATCHER_NEARNESS].beyond, HAK_RELAXED) - 1)
         notify_limit(NOTICE_WATCH);
 }
@@ -132,8 +133,7 @@ void hak__limit_note(size_t mapped, size_t clean, size_t mappings)
         hak_store(&crowded, true, HAK_RELAXED);
     uint32_t state = hak_load(&pressure, HAK_RELAXED);
     hak_store(&noted_bytes, mapped, HAK_RELAXED);
-    hak_store(&watched_bytes[HAK_WATCHER_PROFILE], mapped, HAK_RELAXED);
-    hak_fetch_add(&watched_bytes[HAK_WATCHER_NEARNESS], mapped - clean - noted_paged, HAK_RELAXED);
+    hak_fetch_add(&used_bytes, mapped - clean - noted_paged, HAK_RELAXED);
     noted_paged = mapped - clean;
     if (hak_unlikely(mapped > hak_load(&address_room, HAK_RELAXED))) /* the limit has been raised */
         hak_store(&address_room, SIZE_MAX, HAK_RELAXED);
@@ -142,7 +142,7 @@ void hak__limit_note(size_t mapped, size_t clean, size_t mappings)
         notify_limit(NOTICE_SYSTEM);
     }
     for (unsigned i = 0; i < HAK_WATCHERS; i++)
-        if (hak_unlikely(hak_load(&watched_bytes[i], HAK_RELAXED) > hak_load(&watchers[i].beyond, HAK_RELAXED) - 1))
+        if (hak_unlikely(hak_load(watched_bytes[i], HAK_RELAXED) > hak_load(&watchers[i].beyond, HAK_RELAXED) - 1))
             notify_limit(NOTICE_WATCH);
     if (state == CALM && limit != 0 && mapped > limit) {
         hak_store(&pressure, WAITING, HAK_RELAXED);
