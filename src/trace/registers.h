@@ -7,7 +7,8 @@
 #include <stdint.h>
 #include <ucontext.h>
 
-#include "trace/unwind.h"
+/* Reads a word of the context, which lies on a stack: a sanitizer may have poisoned that. */
+__attribute__((no_sanitize_address)) static inline uintptr_t context_word(const void *at) { return *(const volatile uintptr_t *)at; }
 
 /* `restores` is the code that returns from a handler; the kernel's context lies CONTEXT_BEHIND bytes above the stack pointer there.
  * TAKE_REGISTERS stores those that calls preserve. */
@@ -25,8 +26,8 @@ static inline uintptr_t from_context(uintptr_t *registers, const ucontext_t *con
     static const uint8_t places[16] = { REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP,
                                         REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15 };
     for (unsigned i = 0; i < sizeof places; i++)
-        registers[i] = hak__unwind_word((uintptr_t)&context->uc_mcontext.gregs[places[i]]);
-    return hak__unwind_word((uintptr_t)&context->uc_mcontext.gregs[REG_RIP]);
+        registers[i] = context_word(&context->uc_mcontext.gregs[places[i]]);
+    return context_word(&context->uc_mcontext.gregs[REG_RIP]);
 }
 
 #define TAKE_REGISTERS(registers, pc) \
@@ -45,9 +46,9 @@ enum { CONTEXT_BEHIND = sizeof(siginfo_t), CONTEXT_BYTES = offsetof(ucontext_t, 
 static inline uintptr_t from_context(uintptr_t *registers, const ucontext_t *context)
 {
     for (unsigned i = 0; i < 31; i++)
-        registers[i] = hak__unwind_word((uintptr_t)&context->uc_mcontext.regs[i]);
-    registers[REGISTER_SP] = hak__unwind_word((uintptr_t)&context->uc_mcontext.sp);
-    return hak__unwind_word((uintptr_t)&context->uc_mcontext.pc);
+        registers[i] = context_word(&context->uc_mcontext.regs[i]);
+    registers[REGISTER_SP] = context_word(&context->uc_mcontext.sp);
+    return context_word(&context->uc_mcontext.pc);
 }
 
 #define TAKE_REGISTERS(registers, pc) \
@@ -67,8 +68,8 @@ enum { CONTEXT_BEHIND = sizeof(siginfo_t), CONTEXT_BYTES = offsetof(ucontext_t, 
 static inline uintptr_t from_context(uintptr_t *registers, const ucontext_t *context)
 {
     for (unsigned i = 1; i < 32; i++)
-        registers[i] = hak__unwind_word((uintptr_t)&context->uc_mcontext.__gregs[i]);
-    return hak__unwind_word((uintptr_t)&context->uc_mcontext.__gregs[0]);
+        registers[i] = context_word(&context->uc_mcontext.__gregs[i]);
+    return context_word(&context->uc_mcontext.__gregs[0]);
 }
 
 #define TAKE_REGISTERS(registers, pc) \
