@@ -100,7 +100,7 @@ void hak__super_set_taken(size_t super, bool taken)
     hak_assert(!taken || !hak__super_is_dirty(super), "what is taken is not in the list of emptied ones");
     if (taken != hak__super_is_taken(super))
         hak__arena_state.spare += taken ? -(size_t)hak__supers[super].mapped : hak__supers[super].mapped;
-    hak__mark(&hak__super_words[super / 64].taken, super, taken);
+    hak__mark(&(hak__super_words - super / 64)->taken, super, taken);
 }
 
 bool hak__super_is_end(size_t super)

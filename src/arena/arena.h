@@ -91,7 +91,7 @@ extern _Atomic size_t hak__arena_frontier;
 #define HAK_SUPER_SPANS (HAK_SUPER_SLABS * (size_t)128)   /* bytes of its slabs' descriptors; span/span.h asserts their size */
 
 extern struct hak_super *hak__supers;
-extern struct hak_super_word *hak__super_words;
+extern struct hak_super_word *hak__super_words; /* the first part's; each next one's lies below it (window.h) */
 
 size_t hak__arena_top(void); /* SuperSlabs below the frontier */
 
@@ -166,8 +166,8 @@ hak_inline void hak__mark(uint64_t *word, size_t super, bool value)
     uint64_t bit = 1ull << super % 64;
     *word = value ? *word | bit : *word & ~bit;
 }
-hak_inline bool hak__super_is_taken(size_t super) { return hak__super_words[super / 64].taken >> super % 64 & 1; }
-hak_inline bool hak__super_is_dirty(size_t super) { return hak__super_words[super / 64].dirty >> super % 64 & 1; }
+hak_inline bool hak__super_is_taken(size_t super) { return (hak__super_words - super / 64)->taken >> super % 64 & 1; }
+hak_inline bool hak__super_is_dirty(size_t super) { return (hak__super_words - super / 64)->dirty >> super % 64 & 1; }
 
 /* The bytes of the run's i-th SuperSlab that a block of `bytes` bytes needs. */
 hak_inline size_t hak__super_need(size_t i, size_t bytes)

@@ -20,9 +20,9 @@ static _Atomic size_t heaps_begun; /* ids up to this one have their first part *
 static size_t heap_length; /* bytes of the last heap */
 static _Atomic size_t piece_at, piece_length; /* of the piece being mapped; 0: none is */
 
-/* Metadata of other layers grows down to where the heaps begin, so that the first of both share a page table. Heap 0 does not
- * exist: its place is the gap between them. */
-hak_inline bool grows_down(enum hak_meta_window window) { return window == HAK_META_POOL; }
+/* Metadata of other layers grows down from where the heaps begin, so that the first of both share a page table. Heap 0 does not
+ * exist: its place is the gap between them. The words of SuperSlabs have none. */
+hak_inline bool grows_down(enum hak_meta_window window) { return window == HAK_META_POOL || window == HAK_META_WORDS; }
 
 static uintptr_t address_of(enum hak_meta_window window, size_t from, size_t to)
 {
@@ -38,7 +38,7 @@ static size_t limit_of(enum hak_meta_window window, size_t supers)
     size_t slabs = supers * HAK_SUPER_SLABS;
     switch (window) {
     case HAK_META_MAP: return slabs * sizeof(struct hak_slab);
-    case HAK_META_SUPERS: return supers * sizeof(struct hak_super);
+    case HAK_META_SUPERS: return HAK_META_FIRST_WORDS * sizeof(struct hak_super_word) + supers * sizeof(struct hak_super);
     case HAK_META_WORDS: return hak_div_up(supers, 64) * sizeof(struct hak_super_word);
     case HAK_META_HEAPS: return hak_min(hak_max(supers, HEAPS_LEAST), HAK_HEAPS_MAX) * HAK_HEAP_STRIDE;
     case HAK_META_POOL: return slabs * 1024;
@@ -48,11 +48,12 @@ static size_t limit_of(enum hak_meta_window window, size_t supers)
     return 0;
 }
 
-/* Windows begin at SuperSlab borders with a gap between them, so that an overrun of one meets unmapped memory. The heaps begin in
- * the middle of a SuperSlab's addresses. */
+/* Windows begin at SuperSlab borders with a gap between them, so that an overrun of one meets unmapped memory. Two that grow
+ * apart begin in the middle of a SuperSlab's addresses. */
 static size_t room_of(enum hak_meta_window window, size_t supers)
 {
-    size_t gap = window == HAK_META_HEAPS || grows_down(window) ? HAK_SUPER_SIZE / 2 : HAK_SUPER_SIZE;
+    bool apart = grows_down(window) || (window != HAK_META_POOL && grows_down((enum hak_meta_window)(window - 1)));
+    size_t gap = apart ? HAK_SUPER_SIZE / 2 : HAK_SUPER_SIZE;
     return hak_align_up(limit_of(window, supers), HAK_SUPER_SIZE) + gap;
 }
 
@@ -78,6 +79,8 @@ uintptr_t hak__meta_layout(uintptr_t start, size_t supers)
     hak_store(&pieces_mapped, 0, HAK_RELAXED);
     return start;
 }
+
+uintptr_t hak__meta_begin(void) { return windows[HAK_META_POOL].start - windows[HAK_META_POOL].limit; }
 
 uintptr_t hak__meta_start(enum hak_meta_window window) { return address_of(window, 0, hak__meta_mapped(window)); }
 
@@ -166,9 +169,9 @@ size_t hak__meta_heaps(void) { return hak_load(&heaps_begun, HAK_RELAXED); }
 void hak__meta_give_up(enum hak_meta_window window)
 {
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
-    if (window != HAK_META_HEAPS)
+    if (hak__meta_mapped(window) != 0)
         hak__os_unmap(hak__meta_start(window), hak__meta_mapped(window));
-    else if (hak_exchange(&heaps_begun, 0, HAK_RELAXED) != 0)
+    else if (window == HAK_META_HEAPS && hak_exchange(&heaps_begun, 0, HAK_RELAXED) != 0)
         hak__os_unmap(windows[window].start + HAK_HEAP_STRIDE, hak_exchange(&pieces_mapped, 0, HAK_RELAXED));
 }
 

@@ -38,7 +38,7 @@ void hak__retained_add(size_t super, size_t dirty, uint64_t now_ms)
         return;
     hak__arena_state.dirty += dirty;
     retained_link(super);
-    hak__mark(&hak__super_words[super / 64].dirty, super, true);
+    hak__mark(&(hak__super_words - super / 64)->dirty, super, true);
 }
 
 void hak__retained_add_run(size_t first, size_t count, uint64_t now_ms)
@@ -62,7 +62,7 @@ void hak__retained_remove(size_t super)
     if (!hak__super_is_dirty(super))
         return;
     hak_assert(hak__arena_state.kept != 0 && hak__arena_state.dirty >= me->dirty, "sums do not fall below 0");
-    hak__mark(&hak__super_words[super / 64].dirty, super, false);
+    hak__mark(&(hak__super_words - super / 64)->dirty, super, false);
     hak__arena_state.dirty -= me->dirty;
     hak__arena_state.kept--;
     if (me->newer != 0)
@@ -406,7 +406,7 @@ void hak__retained_rebuild(void)
     hak__arena_state.kept = hak__arena_state.dirty = hak__arena_state.tails = 0;
     for (size_t i = hak__super_from(0); i < hak__arena_top(); i = hak__super_from(i + 1)) {
         hak__arena_state.tails += hak__super_tail(i);
-        hak__mark(&hak__super_words[i / 64].dirty, i, false);
+        hak__mark(&(hak__super_words - i / 64)->dirty, i, false);
         if (!hak__super_is_taken(i))
             hak__retained_add(i, (uint32_t)hak_min(hak__supers[i].dirty, hak__supers[i].mapped), now);
     }
@@ -420,7 +420,7 @@ bool hak__retained_is_valid(void)
     bool valid = true;
     size_t top = hak__arena_top();
     for (size_t word = hak__part_next(0, top); word * 64 < top; word = hak__part_next(word + 1, top))
-        bits += hak_popcount64(hak__super_words[word].dirty);
+        bits += hak_popcount64((hak__super_words - word)->dirty);
     for (uint32_t at = hak__arena_state.newest; at != 0 && count <= bits; at = hak__supers[at - 1].older, count++) {
         const struct hak_super *me = &hak__supers[at - 1];
         uint64_t freed = hak_load(&me->freed_ms, HAK_RELAXED);

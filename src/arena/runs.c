@@ -23,7 +23,7 @@ static uint64_t arena_eligible(enum which which, size_t word)
 {
     if (which == WHICH_FREE)
         return hak__part_free(word);
-    return hak__part_is_open(word) ? hak__super_words[word].dirty : 0;
+    return hak__part_is_open(word) ? (hak__super_words - word)->dirty : 0;
 }
 
 /* The first SuperSlab at or after `from`, below the top, whose eligibility is `value`; the top if there is none. */
@@ -89,7 +89,7 @@ static size_t find_ready(void)
     unsigned looks = READY_LOOKS;
     size_t top = hak__arena_top();
     for (size_t word = hak__part_next(0, top); word * 64 < top && looks > 0; word = hak__part_next(word + 1, top)) {
-        uint64_t bits = ~hak__super_words[word].taken & hak_ones64((unsigned)hak_min(top - word * 64, 64));
+        uint64_t bits = ~(hak__super_words - word)->taken & hak_ones64((unsigned)hak_min(top - word * 64, 64));
         for (; bits != 0 && looks > 0; bits &= bits - 1, looks--) {
             size_t super = word * 64 + hak_ctz64(bits);
             if (is_ready(super))
@@ -445,8 +445,8 @@ int hak__arena_init(void)
     hak__arena_lock();
     hak__arena_on_refusal(unmap_unused);
     int code = hak__window.base != 0 ? 0 : hak__window_choose();
-    hak__supers = (struct hak_super *)hak__meta_start(HAK_META_SUPERS);
-    hak__super_words = (struct hak_super_word *)hak__meta_start(HAK_META_WORDS);
+    hak__super_words = (struct hak_super_word *)hak__meta_start(HAK_META_SUPERS) + HAK_META_FIRST_WORDS - 1;
+    hak__supers = (struct hak_super *)(hak__super_words + 1);
     hak__arena_unlock();
     return code;
 }

@@ -12,6 +12,10 @@
 
 enum { RANDOM_TRIES = 8, SMALLEST_SHIFT = 28, GUARDED_SHARE = 4 };
 
+/* The table of SuperSlabs lies directly before the blocks and is half as long as a page table of the second level reaches. So the beginnings
+ * of both share one if the blocks' lies in the upper half of its reach. */
+#define TABLE_REACH ((size_t)1 << 30)
+
 enum { PARTS = HAK_WINDOW_SUPERS / HAK_PART_SUPERS, PART_WORDS = (PARTS + 63) / 64 };
 
 _Static_assert(HAK_PART_SUPERS == 64, "a part is a word of bits");
@@ -39,7 +43,7 @@ static int map_first(void)
 {
     size_t first = hak_align_up(HAK_HEAP_FIRST, hak__page_size());
     for (int w = 0; w < HAK_META_WINDOWS; w++) {
-        int code = w == HAK_META_HEAPS ? hak__meta_heap(1, &first) : hak__meta_ensure((enum hak_meta_window)w, 1);
+        int code = w == HAK_META_HEAPS ? hak__meta_heap(1, &first) : hak__meta_ensure((enum hak_meta_window)w, w != HAK_META_WORDS);
         if (code == 0)
             continue;
         while (w-- > 0)
@@ -69,14 +73,15 @@ static int try_base(uintptr_t base, size_t supers)
 int hak__window_choose(void)
 {
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
-    size_t whole = HAK_WINDOW_SIZE + span_before(HAK_WINDOW_SUPERS), room = HAK_WINDOW_HIGH - HAK_WINDOW_LOW - whole;
+    size_t before = span_before(HAK_WINDOW_SUPERS);
+    size_t room = HAK_WINDOW_HIGH - HAK_WINDOW_LOW - HAK_WINDOW_SIZE - before - TABLE_REACH / 2;
     int code = ENOMEM;
     bool fixed = hak__os->fixed();
     for (uint64_t i = 0; i < RANDOM_TRIES; i++) {
         uint64_t seeded = hak__layout_choice(i, room);
         uint64_t choice = seeded != 0 ? seeded : fixed ? hak_mix64(i + 1) : hak__os->random();
-        uintptr_t base = HAK_WINDOW_LOW + hak_align_down(choice % room, HAK_SUPER_SIZE);
-        code = try_base(base, HAK_WINDOW_SUPERS);
+        uintptr_t data = HAK_WINDOW_LOW + hak_align_down(choice % room, HAK_SUPER_SIZE) + before;
+        code = try_base((data | TABLE_REACH / 2) - before, HAK_WINDOW_SUPERS);
         if (code == 0)
             return 0;
     }
@@ -186,7 +191,7 @@ size_t hak__parts_alike(size_t part)
 uint64_t hak__part_free(size_t part)
 {
     hak_assert(hak__arena_is_mine(), "the caller holds the arena's lock");
-    return hak__part_is_open(part) ? ~hak__super_words[part].taken : is_foreign(part) ? 0 : ~0ull;
+    return hak__part_is_open(part) ? ~(hak__super_words - part)->taken : is_foreign(part) ? 0 : ~0ull;
 }
 
 size_t hak__parts_foreign(void)
@@ -202,11 +207,13 @@ size_t hak__parts_foreign(void)
 /* Extends the tables that are indexed by address, up to a new frontier. */
 static int extend_tables(size_t new_top)
 {
+    size_t words = hak_div_up(new_top, HAK_PART_SUPERS);
     int code = hak__meta_ensure(HAK_META_MAP, new_top * HAK_SUPER_SLABS * sizeof(struct hak_slab));
     if (code == 0)
-        code = hak__meta_ensure(HAK_META_SUPERS, new_top * sizeof(struct hak_super));
-    if (code == 0)
-        code = hak__meta_ensure(HAK_META_WORDS, hak_div_up(new_top, HAK_PART_SUPERS) * sizeof(struct hak_super_word));
+        code = hak__meta_ensure(HAK_META_SUPERS,
+                                HAK_META_FIRST_WORDS * sizeof(struct hak_super_word) + new_top * sizeof(struct hak_super));
+    if (code == 0 && words > HAK_META_FIRST_WORDS)
+        code = hak__meta_ensure(HAK_META_WORDS, (words - HAK_META_FIRST_WORDS) * sizeof(struct hak_super_word));
     return code;
 }
 

@@ -59,21 +59,21 @@ void hak__window_fork_child(void);
 /* --- metadata --------------------------------------------------------------------------------------------------------- */
 
 /* The metadata windows: address ranges beside the user data that grow with it. The first half is only for arena/. Each window is
- * mapped from its start, the pool from its end, in steps, and never shrinks; span descriptors of closed parts are left out. All
+ * mapped from its start, the pool and the words from their ends, in steps, and never shrinks; span descriptors of closed parts are left out. All
  * changes happen under the arena's lock. */
 
-/* In address order. The shortest lies before the blocks: a program that reserves every free address leaves only the first ones
- * behind each mapping free. */
+/* In address order. The words of SuperSlabs go on downwards from the first ones, which are in front of the table of SuperSlabs, on its
+ * first page. */
 enum hak_meta_window {
-    HAK_META_SPANS,
     HAK_META_POOL,
     HAK_META_HEAPS,
+    HAK_META_SPANS,
     HAK_META_MAP,
-    HAK_META_SUPERS,
     HAK_META_WORDS,
-    HAK_META_WINDOWS,
-    HAK_META_FIRST = HAK_META_SPANS
+    HAK_META_SUPERS,
+    HAK_META_WINDOWS
 };
+enum { HAK_META_FIRST_WORDS = 16 };
 
 /* Lays the windows out from `start` for a data window of `supers` SuperSlabs; maps nothing. Returns the first address after the
  * last one. */
@@ -82,6 +82,7 @@ uintptr_t hak__meta_layout(uintptr_t start, size_t supers);
 /* The address range that the layout needs. */
 size_t hak__meta_span(size_t supers);
 
+uintptr_t hak__meta_begin(void); /* the lowest address that a window may ever use; the blocks follow the last one */
 uintptr_t hak__meta_start(enum hak_meta_window window); /* its lowest mapped address */
 
 /* Maps the window's first `bytes` bytes (of the pool, its last), if they are not mapped. 0 or an errno code. */

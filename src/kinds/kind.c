@@ -111,7 +111,7 @@ static const char *describe_in_window(uintptr_t address)
 
 static void none_describe(uintptr_t address, char *text, size_t size)
 {
-    uintptr_t tables = hak__meta_start(HAK_META_FIRST), base = hak__window.base;
+    uintptr_t tables = hak__meta_begin(), base = hak__window.base;
     const char *what = "not from this allocator";
     if (address < hak__page_size())
         what = "NULL, or close to it";

@@ -157,12 +157,15 @@ struct hak_tier_figures hak__tier_counts;
 
 static void tier_add(_Atomic uint64_t *count, uint64_t n) { hak_fetch_add(count, n, HAK_RELAXED); }
 
-static bool is_draining(size_t super) { return hak_load(&hak__super_words[super / 64].draining, HAK_SEQ_CST) >> super % 64 & 1; }
+static bool is_draining(size_t super)
+{
+    return hak_load(&(hak__super_words - super / 64)->draining, HAK_SEQ_CST) >> super % 64 & 1;
+}
 
 /* Writes the bit and counts it; returns whether that changed it. */
 static bool set_draining(size_t super, bool value)
 {
-    _Atomic uint64_t *word = &hak__super_words[super / 64].draining;
+    _Atomic uint64_t *word = &(hak__super_words - super / 64)->draining;
     uint64_t bit = 1ull << super % 64;
     uint64_t before = value ? hak_fetch_or(word, bit, HAK_SEQ_CST) : hak_fetch_and(word, ~bit, HAK_SEQ_CST);
     if (((before & bit) != 0) == value)
@@ -243,7 +246,7 @@ static void set_hints(size_t super, uint64_t slabs)
 {
     if (is_assigned(super))
         return;
-    struct hak_super_word *word = &hak__super_words[super / 64];
+    struct hak_super_word *word = hak__super_words - super / 64;
     uint64_t bit = 1ull << super % 64;
     unsigned levels = hak__slabs_levels(hak__slabs_unused(slabs));
     for (unsigned level = 0; level < levels; level++)
@@ -253,7 +256,7 @@ static void set_hints(size_t super, uint64_t slabs)
 
 static void clear_hints(size_t super, uint64_t slabs)
 {
-    struct hak_super_word *word = &hak__super_words[super / 64];
+    struct hak_super_word *word = hak__super_words - super / 64;
     uint64_t bit = 1ull << super % 64;
     bool cleared = false;
     for (unsigned level = hak__slabs_levels(hak__slabs_unused(slabs)); level < HAK_LEVELS; level++) {
@@ -290,7 +293,7 @@ static bool is_last(size_t super) { return hak_load(&has_bare, HAK_RELAXED) && h
 /* Of 64 SuperSlabs, those whose longest hinted run is of exactly this level: the shorter it is, the fuller they are. */
 static uint64_t pool_candidates(enum which_supers which, size_t word, unsigned level)
 {
-    const struct hak_super_word *hints = &hak__super_words[word];
+    const struct hak_super_word *hints = hak__super_words - word;
     uint64_t bits = hak_load(&hints->partial[level], HAK_RELAXED);
     if (bits != 0 && level + 1 < HAK_LEVELS)
         bits &= ~hak_load(&hints->partial[level + 1], HAK_RELAXED);

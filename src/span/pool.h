@@ -79,7 +79,7 @@ hak_inline unsigned hak__slabs_used(uint64_t word) { return HAK_SUPER_SLABS - ha
 /* Whether the SuperSlab is DRAINING. */
 hak_inline bool hak__tier_draining(size_t super)
 {
-    return (hak_load(&hak__super_words[super / 64].draining, HAK_RELAXED) >> super % 64 & 1) != 0;
+    return (hak_load(&(hak__super_words - super / 64)->draining, HAK_RELAXED) >> super % 64 & 1) != 0;
 }
 
 /* Updates the tier after a claim has made the SuperSlab's word `word`. From any thread. */

@@ -29,7 +29,7 @@
     X(classes, hak__classes) \
     X(window, (void *)hak__window.base)     /* the first slab */ \
     X(map, hak__window.map)                 /* by slab; map_owner: owner words, 32 bits each */ \
-    X(metadata, (void *)hak__meta_start(HAK_META_FIRST)) /* from here to the window: the library's tables */ \
+    X(metadata, (void *)hak__meta_begin()) /* from here to the window: the library's tables */ \
     X(supers, hak__supers)                  /* by SuperSlab */ \
     X(spans, hak__spans)                    /* by slab; valid only where a span begins, except span_back */ \
     X(frontier, &hak__arena_frontier)       /* SuperSlabs reached so far */ \

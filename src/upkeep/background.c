@@ -232,7 +232,7 @@ static void background_body(void)
         hak_store(&hak__background_word, HAK_BACKGROUND_RESTING, HAK_RELAXED);
         return;
     }
-    hak__os_names_begin(hak__meta_start(HAK_META_FIRST), hak__window.base + (hak__arena_top() << HAK_SUPER_SHIFT));
+    hak__os_names_begin(hak__meta_begin(), hak__window.base + (hak__arena_top() << HAK_SUPER_SHIFT));
     hak_store(&hak__return_counts.watched, 1, HAK_RELAXED);
     take_steps();
     hak_store(&hak__return_counts.watched, 0, HAK_RELAXED);

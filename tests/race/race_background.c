@@ -46,7 +46,7 @@ bool hak__os_thread_start(void (*thread)(void), _Atomic uint32_t *word)
 
 bool hak__os_thread_settle(void) { return true; }
 void hak__os_names_begin(uintptr_t start, uintptr_t end) { (void)start, (void)end; }
-uintptr_t hak__meta_start(enum hak_meta_window window) { return (uintptr_t)window; }
+uintptr_t hak__meta_begin(void) { return 1; }
 bool hak__os_can_change_user(void) { return false; }
 uint64_t hak__os_block_signals(void) { return 0; }
 void hak__os_restore_signals(uint64_t before) { (void)before; }

@@ -76,7 +76,7 @@ static void expect_hints(size_t super)
 {
     uint32_t unused = hak__slabs_unused(atomic_load(&hak__supers[super].slabs));
     for (unsigned level = 0; level < hak__slabs_levels(unused); level++)
-        EXPLORE_EXPECT(atomic_load(&hak__super_words[0].partial[level]) >> super & 1, "a free run has no hint");
+        EXPLORE_EXPECT(atomic_load(&hak__super_words->partial[level]) >> super & 1, "a free run has no hint");
 }
 
 static void check(void)
@@ -166,7 +166,7 @@ static void check_tiers(void)
     check();
     for (size_t super = 0; super < WORLD_SUPERS; super++) {
         unsigned used = hak__slabs_used(atomic_load(&hak__supers[super].slabs));
-        bool draining = atomic_load(&hak__super_words[0].draining) >> super & 1;
+        bool draining = atomic_load(&hak__super_words->draining) >> super & 1;
         EXPLORE_EXPECT(!draining || used < HAK_TIER_HIGH, "a well-used SuperSlab drains");
     }
 }

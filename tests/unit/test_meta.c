@@ -22,13 +22,19 @@ FRESH_TEST(metadata_windows_lie_apart)
     for (int w = 0; w < HAK_META_WINDOWS; w++) {
         uintptr_t end = w + 1 < HAK_META_WINDOWS ? hak__meta_start((enum hak_meta_window)(w + 1)) : hak__window.base;
         uintptr_t start = hak__meta_start((enum hak_meta_window)w);
-        uintptr_t stop = start + hak__meta_mapped((enum hak_meta_window)w),
-                  heap = hak__meta_start(HAK_META_HEAPS) + HAK_HEAP_STRIDE;
-        expect(w == HAK_META_HEAPS ? is_mapped((void *)(start + HAK_HEAP_STRIDE)) : hak__meta_mapped((enum hak_meta_window)w) != 0);
-        expect(w == HAK_META_POOL ? stop + HAK_HEAP_STRIDE == heap : stop + HAK_SUPER_SIZE <= end);
+        uintptr_t stop = start + hak__meta_mapped((enum hak_meta_window)w);
+        if (w == HAK_META_WORDS) { /* the first ones are the next table's, in front of it */
+            expect_eq(stop - start, 0);
+            expect_ptr(hak__super_words + 1, hak__supers);
+            expect_op((uintptr_t)(hak__super_words - HAK_META_FIRST_WORDS), <, end);
+            continue;
+        }
+        expect(w == HAK_META_HEAPS ? is_mapped((void *)(start + HAK_HEAP_STRIDE)) : stop != start);
+        expect(w == HAK_META_POOL ? stop == end : stop + HAK_SUPER_SIZE / 2 <= end);
         expect(!is_mapped((void *)stop) && (w == HAK_META_POOL || !is_mapped((void *)(end - 1))));
     }
     expect_eq((hak__meta_start(HAK_META_POOL) ^ hak__meta_start(HAK_META_HEAPS)) / HAK_SUPER_SIZE, 0);
+    expect_eq(((uintptr_t)hak__supers ^ hak__window.base) >> 30, 0);
 }
 
 /* A step of growth that the system refuses is tried again as small as possible. */
