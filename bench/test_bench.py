@@ -74,6 +74,8 @@ class Memory(unittest.TestCase):
             self.assertEqual(joined["back_calls"], {**results["back_calls"], "glibc-2.43": [{"back_ms": 7.0}]})
             self.assertEqual(joined["drift"], results["drift"])
             self.assertIn("0.50", (Path(folder) / memory.CHARTS / "back_calls.svg").read_text(encoding="utf-8"))
+            again = memory.page(joined, {}, ["fact"], Path(folder), {"back_calls": {}})
+            self.assertIn("![drift](memory/drift.svg)", again)
 
 
 class Programs(unittest.TestCase):

@@ -112,7 +112,7 @@ class Newer(Allocator):
 def newer(release: str) -> Newer:
     root = bare_root(f"memory-{release}", (), release)
     version = subprocess.run(["chroot", str(root), "getconf", "GNU_LIBC_VERSION"], capture_output=True, text=True, check=True).stdout.split()[1]
-    return Newer(f"glibc-{version}", "peer", None, root)
+    return Newer(f"glibc-{version}", "peer", None, root=root)
 
 
 def program_of(row: Row, options: argparse.Namespace) -> Path:
@@ -190,6 +190,16 @@ def chart(row: Row, results: dict[str, list[Figures]], curves: dict[str, list[tu
     return drawing.bars(bars, f"{row.name}: {key}, the system's malloc = 1; less is better") if bars else ""
 
 
+def picture_of(row: Row, results: dict[str, list[Figures]], curves: dict[str, list[tuple[float, float]]], root: Path, anew: bool) -> list[str]:
+    """The link to the row's chart, which is drawn `anew` if all its columns were measured; none if there is no chart."""
+    path = root / CHARTS / f"{row.name}.svg"
+    whole = row.name != "drift" or {name for name, figures in results.items() if any(figures)} <= set(curves)
+    picture = chart(row, results, curves) if anew and whole else ""
+    if picture:
+        path.write_text(picture, encoding="utf-8")
+    return [f"![{row.name}](memory/{row.name}.svg)"] if path.is_file() else []
+
+
 def page(results: Results, curves: dict[str, list[tuple[float, float]]], facts: list[str], root: Path, drawn: Results | None = None) -> str:
     """The generated part of the page; writes the charts beside it, of `drawn` rows alone if there are some."""
     (root / CHARTS).mkdir(exist_ok=True)
@@ -201,12 +211,7 @@ def page(results: Results, curves: dict[str, list[tuple[float, float]]], facts: 
         header = ["", *row.shown]
         table = [header, ["---", *("--:" for _ in row.shown)], *lines_of(row, results[row.name])]
         parts.append("\n".join("| " + " | ".join(cells) + " |" for cells in table))
-        whole = row.name != "drift" or {name for name, figures in results[row.name].items() if any(figures)} <= set(curves)
-        picture = chart(row, results[row.name], curves) if whole else ""
-        if picture:
-            if drawn is None or row.name in drawn:
-                (root / CHARTS / f"{row.name}.svg").write_text(picture, encoding="utf-8")
-            parts.append(f"![{row.name}](memory/{row.name}.svg)")
+        parts += picture_of(row, results[row.name], curves, root, drawn is None or row.name in drawn)
     return "\n\n".join(parts)
 
 

@@ -157,10 +157,7 @@ struct hak_tier_figures hak__tier_counts;
 
 static void tier_add(_Atomic uint64_t *count, uint64_t n) { hak_fetch_add(count, n, HAK_RELAXED); }
 
-static bool is_draining(size_t super)
-{
-    return hak_load(&(hak__super_words - super / 64)->draining, HAK_SEQ_CST) >> super % 64 & 1;
-}
+static bool is_draining(size_t at) { return hak_load(&(hak__super_words - at / 64)->draining, HAK_SEQ_CST) >> at % 64 & 1; }
 
 /* Writes the bit and counts it; returns whether that changed it. */
 static bool set_draining(size_t super, bool value)
