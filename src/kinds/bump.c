@@ -38,6 +38,7 @@ static bool chunk_take(struct hak_heap *share, const struct hak_uheap *own)
     share->share.bump = chunk + HAK_BUMP_BITS / 8;
     share->share.bump_end = chunk + HAK_SLAB_SIZE - HAK_ALIGN; /* behind it is the place for the last bit */
     hak__bump_flip(share->share.bump);
+    hak__map_start_bound(&hak__window.map[hak__slab_of(chunk)], 0); /* so each free there asks this kind, that of its start too */
     share->sources.home = hak__slab_of(chunk) + 1; /* the next one is taken near it, without a search */
     return true;
 }
@@ -76,6 +77,15 @@ static size_t bump_usable(const void *p, const char *function)
     return HAK_NO_BLOCK;
 }
 
+/* A block that realloc has shortened keeps its length. */
+static void bump_check_size(const void *p, size_t align, size_t n, const char *function)
+{
+    size_t have = bump_usable(p, function);
+    (void)align;
+    if (n > have)
+        hak__misuse_size(function, p, n, have);
+}
+
 static void bump_free(void *p, uint32_t word, const char *function)
 {
     (void)word;
@@ -96,6 +106,7 @@ static void *bump_resize(void *p, size_t have, size_t n, enum hak_resize how)
 const struct hak_kind hak__kind_bump = {
     .free = bump_free,
     .usable = bump_usable,
+    .check_size = bump_check_size,
     .resize = bump_resize,
     .lift = hak__block_lift,
     .heap = hak__uheap_of,
