@@ -89,7 +89,7 @@ void hak__return_end(enum hak_unused kind, size_t bytes, uint64_t began)
 
 void hak__return_step(uint64_t began, uint64_t cost_before)
 {
-    static hak_rare_data _Atomic uint64_t last_ns;
+    static _Atomic uint64_t last_ns;
     uint64_t took = hak__os->now_ns() - began;
     uint64_t counted = hak_load(&hak__return_counts.cost_ns, HAK_RELAXED) - cost_before;
     uint64_t rest = took - hak_min(took, counted);

@@ -20,7 +20,7 @@
 /* A reused slot is the oldest of PICKS random ones: old ones come first, and none is predictable. */
 enum { PICKS = 4, TRIES = 16, SAMPLE_BURST = 64 };
 
-struct hak_sample hak__sample;
+hak_rare_data struct hak_sample hak__sample;
 static _Atomic uint32_t slots_used; /* slots below this have served */
 static _Atomic uint64_t frees;
 static _Atomic uint64_t allowance_us; /* when the samples so far are paid off */
