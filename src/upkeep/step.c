@@ -274,7 +274,7 @@ static void purge_span(struct idle_walk *walk, struct hak_span *span)
     char *start = hak__span_start(span);
     size_t from = 0, gone = 0, bytes, page = hak__page_size();
     bool sparing = hak__option(HAK_OPTION_unmap) != 0, was_sure = span->keys == HAK_SPAN_KEYS_WHOLE;
-    if (hak__thp_must_stay(hak__span_slab(span) / HAK_SUPER_SLABS))
+    if (walk->bytes >= walk->work->most || hak__thp_must_stay(hak__span_slab(span) / HAK_SUPER_SLABS))
         return;
     if (hak__os_resident((uintptr_t)start, (size_t)span->slabs << HAK_SLAB_SHIFT, pages) != 0)
         memset(pages, 1, sizeof pages);

@@ -304,6 +304,23 @@ FRESH_TEST_OF_SMALL_PAGES(unfinished_steps_go_on)
     expect_op(idle_figures().purges, >, 10);
 }
 
+/* Asking costs as much as a few returns: while nothing may go, a walk over many spans would use up what is saved for them. */
+FRESH_TEST_OF_SMALL_PAGES(what_may_not_go_is_not_asked_about)
+{
+    (void)argument;
+    start();
+    free_most(filled_heap(), 64);
+    uint64_t then = fake.now;
+    hak__upkeep_step(then, HAK_UPKEEP_BOUNDED);
+    struct hak_idle_work none = { then + idle_delay(), UINT32_MAX, UINT32_MAX, idle_delay(), 0 };
+    uint64_t looks = hak_load(&hak__os_calls[HAK_OS_LOOK], HAK_RELAXED);
+    expect_eq(hak__idle_walk(&none), 0);
+    expect_eq(hak_load(&hak__os_calls[HAK_OS_LOOK], HAK_RELAXED), looks);
+    none.most = SIZE_MAX;
+    expect_op(hak__idle_walk(&none), >, 0);
+    expect_op(hak_load(&hak__os_calls[HAK_OS_LOOK], HAK_RELAXED), >, looks);
+}
+
 /* Slabs that were too young for one step are not left until the next quarter of the delay once they are old enough. */
 FRESH_TEST(due_slabs_are_not_left)
 {
