@@ -334,8 +334,11 @@ static const struct live_tables {
 
 hak_export struct hak_live hak_live;
 
+/* Of several copies of the library, which may share the symbol, the first keeps it. */
 void hak__live_open(const char *version)
 {
+    if (hak_live.magic == HAK_LIVE_MAGIC)
+        return;
 #define X(name, address) hak_live.roots[LIVE_ROOT_##name] = (uint64_t)(uintptr_t)(address);
     LIVE_ROOTS(X)
 #undef X
