@@ -84,7 +84,7 @@ struct hak_stats {
     /* bytes as the library counts them; touched or not */
     uint64_t bytes_live;              /* in the program's hands, in whole blocks, sampled ones included, without huge ones */
     uint64_t bytes_cached;            /* in bins and outboxes */
-    uint64_t bytes_spans;             /* all spans, whole */
+    uint64_t bytes_spans;             /* all spans, as mapped */
     uint64_t bytes_huge;              /* huge blocks, as mapped */
     uint64_t bytes_free_dirty;        /* free SuperSlabs that may still be resident */
     uint64_t bytes_mapped;            /* everything mapped for blocks */

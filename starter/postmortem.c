@@ -21,9 +21,7 @@ enum {
 /* --- reading ----------------------------------------------------------------------------------------------------------- */
 
 struct record {
-    char path[PATH_SIZE];
-    struct view file;
-    const struct hak_box *box;
+    struct hak_box box; /* a copy: the process may run, and anybody may truncate the file */
     const struct hak_box_slot *slot; /* the last whole one */
     struct hak_box_point points[HAK_BOX_POINTS + 1]; /* by time; the slot's own is the last */
     unsigned count;
@@ -45,7 +43,7 @@ static void sort_points(struct record *record)
     const struct hak_box_slot *slot = record->slot;
     for (unsigned i = 0; i <= HAK_BOX_POINTS; i++) {
         struct hak_box_point own = { slot->ms, slot->resident, slot->used, slot->mapped, 0 };
-        struct hak_box_point point = i < HAK_BOX_POINTS ? record->box->points[i] : own;
+        struct hak_box_point point = i < HAK_BOX_POINTS ? record->box.points[i] : own;
         unsigned at = record->count;
         while (at > 0 && record->points[at - 1].ms > point.ms)
             at--;
@@ -57,27 +55,28 @@ static void sort_points(struct record *record)
     }
 }
 
+/* What is wrong with a file of which so many bytes were read; NULL: nothing. */
+static const char *why_bad(const struct hak_box *box, size_t size)
+{
+    if (size == 0)
+        return "cannot be read, or is empty";
+    if (size < offsetof(struct hak_box, pid) || box->magic != HAK_BOX_MAGIC)
+        return "is no black box, or damaged";
+    if (box->size != sizeof *box || box->slot_size != sizeof(struct hak_box_slot) || box->stats_size != sizeof(struct hak_stats))
+        return "was written by another version of HAKMEM; use the hakmem of that version";
+    if (size < sizeof *box)
+        return "has been truncated";
+    return last_slot(box) == NULL ? "is damaged: no record in it is whole" : NULL;
+}
+
 /* One line says what is wrong with a file. */
 static bool record_open(struct record *record, const char *path)
 {
-    hak__format(record->path, sizeof record->path, "%s", path);
     record->count = 0;
-    if (!map_file(path, &record->file))
-        return complain("%s: cannot be read, or is empty", path), false;
-    record->box = (const void *)record->file.start;
-    const char *wrong = NULL;
-    if (record->file.size < sizeof record->box->magic || record->box->magic != HAK_BOX_MAGIC)
-        wrong = "is no black box, or damaged";
-    else if (record->file.size < sizeof *record->box || record->box->size != sizeof *record->box
-             || record->box->slot_size != sizeof(struct hak_box_slot) || record->box->stats_size != sizeof(struct hak_stats))
-        wrong = "was written by another version of HAKMEM; use the hakmem of that version";
-    else if ((record->slot = last_slot(record->box)) == NULL)
-        wrong = "is damaged: no record in it is whole";
-    if (wrong != NULL) {
-        complain("%s: %s", path, wrong);
-        unmap_file(&record->file);
-        return false;
-    }
+    const char *wrong = why_bad(&record->box, read_bytes(path, &record->box, sizeof record->box));
+    if (wrong != NULL)
+        return complain("%s: %s", path, wrong), false;
+    record->slot = last_slot(&record->box);
     sort_points(record);
     return true;
 }
@@ -218,20 +217,9 @@ static void say_row(const char *name, uint64_t bytes, uint64_t whole)
     say("  %-34s %12s %3u %%\n", name, amount(bytes, text), share(bytes, whole));
 }
 
-/* A process that has ended stays until its parent asks for its status. */
-static bool is_running(uint64_t pid)
-{
-    char path[64], text[256];
-    hak__format(path, sizeof path, "/proc/%u/stat", pid);
-    size_t length = read_file(path, text, sizeof text), at = length;
-    while (at > 0 && text[at - 1] != ')') /* the end of its name, which may have such letters too */
-        at--;
-    return hak__syscall(SYS_kill, pid, 0) != -ESRCH && !(at != 0 && at + 1 < length && text[at + 1] == 'Z');
-}
-
 static void say_head(const struct record *record)
 {
-    const struct hak_box *box = record->box;
+    const struct hak_box *box = &record->box;
     const struct hak_box_slot *slot = record->slot;
     char a[AMOUNT_SIZE], b[AMOUNT_SIZE];
     bool runs = is_running(box->pid);
@@ -436,14 +424,11 @@ static void consider(const char *name, void *argument)
         return;
     }
     const struct hak_box_slot *next = search->next.slot, *best = search->found == 0 ? NULL : search->best.slot;
-    struct record *loser = &search->next;
     if (best == NULL || next->wall_s > best->wall_s || (next->wall_s == best->wall_s && next->resident > best->resident)) {
-        struct view former = search->best.file;
         search->best = search->next;
-        search->next.file = former;
+        search->best.slot = last_slot(&search->best.box);
     }
-    if (search->found++ != 0)
-        unmap_file(&loser->file);
+    search->found++;
 }
 
 int command_postmortem(int count, char **words)

@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <time.h>
 
-enum { ANSWER_MS = 10000, STEP_MS = 10, SECONDS = 10, SECONDS_MOST = 86400, TEXT_SIZE = 65536, PATH_ROOM = 256 };
+enum { ANSWER_MS = 10000, STEP_MS = 10, LOOK_MS = 250, SECONDS = 10, SECONDS_MOST = 86400, TEXT_SIZE = 65536, PATH_ROOM = 256 };
 
 static struct live live;
 
@@ -60,7 +60,7 @@ static int request(const char *what)
     if (signal != 0)
         hak__syscall(SYS_kill, live.pid, signal);
     while (live_half(&live, profile_at("answered")) == before) {
-        if (clock_ms() > until || hak__syscall(SYS_kill, live.pid, 0) == -ESRCH) {
+        if (clock_ms() > until || !is_running(live.pid)) {
             live_write(&live, profile_at("request"), &off, sizeof off);
             if (on != 0)
                 live_write(&live, profile_at("malloc_counts"), &on, sizeof on);
@@ -76,8 +76,12 @@ static int request(const char *what)
     return code;
 }
 
+static int has_ended(uint64_t pid) { return complain("process %u has ended, and its profile with it", pid); }
+
 static int refused(int code)
 {
+    if (!is_running(live.pid))
+        return has_ended(live.pid);
     if (code == ETIMEDOUT)
         return complain("process %u has not answered: it does so at its next call of malloc, or at once if started with "
                         "HAKMEM_PROFILE=ready and HAKMEM_STATS_SIGNAL=N",
@@ -87,11 +91,22 @@ static int refused(int code)
 
 static uint64_t mask_of(int signal) { return 1ull << (signal - 1); }
 
+/* Until one of these signals comes, or the process has ended: then false. */
+static bool wait_while_it_runs(uint64_t pid, uint64_t seconds, uint64_t signals)
+{
+    static const struct timespec step = { 0, LOOK_MS * 1000000L };
+    uint64_t until = clock_ms() + seconds * 1000;
+    bool runs;
+    while ((runs = is_running(pid)) && clock_ms() < until
+           && hak__syscall(SYS_rt_sigtimedwait, &signals, NULL, &step, sizeof signals) == -EAGAIN)
+        continue;
+    return runs;
+}
+
 /* What would end this process ends the wait for the profile instead, so that none is left on. */
 static int by_request(const char *file, uint64_t seconds)
 {
     uint64_t ending = mask_of(SIGHUP) | mask_of(SIGINT) | mask_of(SIGTERM);
-    struct timespec time = { (time_t)seconds, 0 };
     char path[PATH_ROOM];
     uint64_t interval = 0;
     uint32_t asked = live_number(&live, "profile_asked");
@@ -105,8 +120,8 @@ static int by_request(const char *file, uint64_t seconds)
     int code = ran ? 0 : request("start");
     if (code != 0)
         return refused(code);
-    if (!ran)
-        hak__syscall(SYS_rt_sigtimedwait, &ending, NULL, &time, sizeof ending);
+    if (!ran && !wait_while_it_runs(live.pid, seconds, ending))
+        return has_ended(live.pid);
     hak__format(path, sizeof path, "%s", file);
     code = live_write(&live, profile_at("path"), path, sizeof path) ? request("dump") : EPERM;
     int stopped = ran ? 0 : request("stop");
@@ -177,7 +192,8 @@ static int by_signal(uint64_t pid, const char *file, uint64_t seconds)
     folder[strlen(folder) - strlen(name)] = 0;
     each_name(folder, consider, &before);
     hak__syscall(SYS_kill, pid, number); /* the first starts the profile, or dumps one that runs */
-    nap_ms(seconds * 1000);
+    if (!wait_while_it_runs(pid, seconds, 0))
+        return has_ended(pid);
     hak__syscall(SYS_kill, pid, number);
     for (uint64_t until = clock_ms() + ANSWER_MS; clock_ms() < until && after.number <= before.number; nap_ms(STEP_MS))
         each_name(folder, consider, &after);

@@ -181,16 +181,33 @@ uint64_t number_at(const char *text, const char **behind)
 
 /* --- files ---------------------------------------------------------------------------------------------------------------- */
 
-size_t read_file(const char *path, char *text, size_t size)
+size_t read_bytes(const char *path, void *to, size_t size)
 {
-    long fd = hak__syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC), got;
+    long fd = hak__syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), got; /* no pipe is waited for */
     size_t length = 0;
-    while (fd >= 0 && length < size - 1 && (got = hak__syscall(SYS_read, fd, text + length, size - 1 - length)) > 0)
+    while (fd >= 0 && length < size && (got = hak__syscall(SYS_read, fd, (char *)to + length, size - length)) > 0)
         length += (size_t)got;
     if (fd >= 0)
         hak__syscall(SYS_close, fd);
+    return length;
+}
+
+size_t read_file(const char *path, char *text, size_t size)
+{
+    size_t length = read_bytes(path, text, size - 1);
     text[length] = 0;
     return length;
+}
+
+/* A process that has ended stays until its parent asks for its status. */
+bool is_running(uint64_t pid)
+{
+    char path[64], text[256];
+    hak__format(path, sizeof path, "/proc/%u/stat", pid);
+    size_t length = read_file(path, text, sizeof text), at = length;
+    while (at > 0 && text[at - 1] != ')') /* the end of its name, which may have such letters too */
+        at--;
+    return hak__syscall(SYS_kill, pid, 0) != -ESRCH && !(at != 0 && at + 1 < length && text[at + 1] == 'Z');
 }
 
 bool map_file(const char *path, struct view *out)

@@ -38,10 +38,13 @@ const char *amount(uint64_t bytes, char *text);
 /* The digits at the beginning of a text, and what is behind them. */
 uint64_t number_at(const char *text, const char **behind);
 
-/* A file's first bytes as a text; empty if it cannot be read. Its length. */
+/* A file's first bytes, or those bytes as a text. Their number; 0 if it cannot be read. */
+size_t read_bytes(const char *path, void *to, size_t size);
 size_t read_file(const char *path, char *text, size_t size);
 
-/* A whole file, readable until the process ends; false: it cannot be read, or is empty. */
+bool is_running(uint64_t pid);
+
+/* A whole file, readable until the process ends, if nobody truncates it; false: it cannot be read, or is empty. */
 struct view {
     const char *start;
     size_t size;

@@ -68,7 +68,7 @@ inline constexpr figure figures[] = {
     {"hakmem_memory_cached_bytes", "bytes", false, 0, offsetof(struct hak_stats, bytes_cached),
      "In bins and outboxes."},
     {"hakmem_memory_spans_bytes", "bytes", false, 0, offsetof(struct hak_stats, bytes_spans),
-     "All spans, whole."},
+     "All spans, as mapped."},
     {"hakmem_memory_huge_bytes", "bytes", false, 0, offsetof(struct hak_stats, bytes_huge),
      "Huge blocks, as mapped."},
     {"hakmem_memory_free_dirty_bytes", "bytes", false, 0, offsetof(struct hak_stats, bytes_free_dirty),

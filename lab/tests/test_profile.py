@@ -164,13 +164,28 @@ def test_a_process_that_ends_meanwhile(program: Path) -> None:
     run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(program), "wait"]
     with killed_after(run, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout and running.stdout.readline() == "ready\n"
-        with killed_after([*run[:3], "profile", str(running.pid), "--seconds", "2"], stderr=subprocess.PIPE) as profile:
-            assert profile.stderr and b"is profiled for 2 seconds" in profile.stderr.readline()
+        work = [*run[:3], "profile", str(running.pid), "--seconds", "600"]
+        with killed_after(work, stderr=subprocess.PIPE) as profile:
+            assert profile.stderr and b"is profiled for 600 seconds" in profile.stderr.readline()
             running.kill()
-            running.wait()
+            assert profile.wait(timeout=60) == 1
             said = profile.stderr.read().decode()
-            assert profile.wait() == 1
-    assert said.startswith(f"hakmem: process {running.pid} has ended\n"), said
+    wanted = rf"hakmem: process {running.pid} has ended after \S+ of 600 seconds, and its profile with it; it last had "
+    assert re.match(wanted, said.replace("\n", " ")), said
+
+
+@pytest.mark.parametrize("command", ["why", "cold"])
+def test_a_process_that_ends_while_it_is_watched(program: Path, command: str) -> None:
+    run = [sys.executable, "-m", "hakmem_lab", "run", "--", str(program), "wait"]
+    with killed_after(run, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout and running.stdout.readline() == "ready\n"
+        work = [*run[:3], command, str(running.pid), "--for", "600"]
+        with killed_after(work, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as watching:
+            time.sleep(3)
+            running.kill()
+            assert watching.wait(timeout=60) == 1
+            said = watching.stderr.read().decode() if watching.stderr else ""
+    assert f"process {running.pid} has ended" in said.replace("\n", " "), said
 
 
 @pytest.mark.parametrize(

@@ -359,6 +359,8 @@ bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size)
 
 /* --- SuperSlabs in pieces ------------------------------------------------------------------------------------------ */
 
+hak_counter hak__pieces_missing;
+
 static bool looks_at_once(size_t super)
 {
     static _Atomic uint32_t looks;
@@ -411,6 +413,7 @@ int hak__piece_map(void *start, size_t bytes)
         code = map_piece((uintptr_t)start, bytes);
     if (code == 0) {
         hak__thp_mapped((uintptr_t)start, bytes);
+        hak_fetch_sub(&hak__pieces_missing, bytes, HAK_RELAXED);
         hak__arena_state.pieces += bytes;
         hak__arena_state.mapped += bytes;
         hak__arena_state.peak = hak_max(hak__arena_state.peak, hak__arena_state.mapped);
@@ -425,6 +428,7 @@ bool hak__piece_unmap(void *start, size_t bytes)
     bool done = hak__os_unmap((uintptr_t)start, bytes) == 0;
     if (done) {
         hak_assert(hak__arena_state.pieces >= bytes, "sums do not fall below 0");
+        hak_fetch_add(&hak__pieces_missing, bytes, HAK_RELAXED);
         hak__arena_state.pieces -= bytes;
         hak__arena_state.mapped -= bytes;
     }

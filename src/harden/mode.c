@@ -1,6 +1,8 @@
 /* See mode.h. */
 #include "harden/mode.h"
 
+#include "base/assert.h"
+#include "base/bits.h"
 #include "diag/options.h"
 #include "diag/report.h"
 #include "os/os.h"
@@ -9,14 +11,18 @@ struct hak_hardened hak__hardened = { .open = true };
 
 static bool hardened_is_wanted(void) { return hak__option(HAK_OPTION_harden) != 0; }
 
-/* If the guard page takes the end of the only block, the block is shorter; otherwise there may be one block less. */
+/* The guard page takes the end of the last block: there are fewer blocks, or all large ones are shorter by that part, so that two of
+ * them do not become one. Malloc finds a smaller block's class by its size alone. */
 static void lay_out_class(struct hak_hardened *to, uint32_t index)
 {
     const struct hak_class *class = &hak__classes[index];
     size_t whole = (size_t) class->slabs << HAK_SLAB_SHIFT, guard = to->guards ? hak__page_size() : 0;
-    size_t fits = (whole - guard) / class->size, blocks = fits < class->blocks ? fits : class->blocks;
-    to->blocks[index] = (uint16_t)(blocks == 0 ? 1 : blocks);
-    to->room[index] = (uint32_t)(blocks == 0 ? class->size - guard : class->size);
+    size_t end = class->blocks * class->size + guard, over = end - hak_min(end, whole);
+    bool shorter = index >= HAK_CLASS_FIRST_LARGE && over * class->blocks < class->size;
+    size_t fits = shorter ? class->blocks : (whole - guard) / class->size;
+    to->blocks[index] = (uint16_t)hak_min(fits, class->blocks);
+    to->room[index] = (uint32_t)(shorter ? class->size - over : class->size);
+    hak_assert(fits != 0, "a single block is longer than a guard");
     to->shift[index] = (uint8_t)hak_min(hak_msb64(class->size), HAK_SLAB_SHIFT);
     to->bound[index] = to->blocks[index] * hak__class_places[index].step;
 }

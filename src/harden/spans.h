@@ -1,7 +1,7 @@
 /* Hardened spans. One
  *   - is never a single-block span, even with one block, which is given back by its bit like any other; so slabs that
  *     have served a class stay with it (`regions`: hardened spans do not end)
- *   - ends with an inaccessible page (`guards`); if one block fills the span, that page is the block's last
+ *   - ends with an inaccessible page (`guards`); if large blocks fill the span, that page is the last one's, and none is longer
  *   - gives its blocks in random order (`random`): the frontier moves by EXTENT bytes at a time, and blocks below it are
  *     drawn from the bitmap
  *   - has free blocks that are zero (`zero`) but for their marks: the last word, the seal of a block in use, is the freed key, or

@@ -106,11 +106,15 @@ hak_inline bool hak__heap_is_left(struct hak_heap *heap)
 
 /* Whether a span of several blocks begins at the descriptor and belongs to the heap, which the caller has locked: then it neither
  * ends nor changes hands. Any thread may end a single-block span at any moment, and another heap may begin one there; the
- * descriptor names no owner of those (span/span.h), so they need no second check. */
+ * descriptor names no owner of those (span/span.h), so they need no second check. Frees of a share's blocks take its lock, so the map
+ * tells. */
 hak_inline bool hak__heap_has_span(struct hak_heap *heap, struct hak_span *span)
 {
     hak_assert(hak__lock_word_is_mine(&heap->lock), "only the lock makes the answer last");
-    return hak_load(&span->owner, HAK_RELAXED) == heap->id;
+    size_t slab = hak__span_slab(span);
+    if (!hak__heap_is_share(heap))
+        return hak_load(&span->owner, HAK_RELAXED) == heap->id;
+    return hak__owner_id(hak__owner_at(slab)) == heap->id && hak__span_at(slab) == span && !span->single;
 }
 
 /* Enters another thread's heap as a sweeper. False: the heap is not in use, or was locked at each try. The caller may have

@@ -24,7 +24,7 @@ bool hak__is_programs_malloc(void)
         return known == MALLOC_OURS;
     const void *c_library = HAK_OVERRIDE ? hak__loaded_first("__libc_start_main") : NULL;
     bool ours = c_library == NULL /* a static program, which is one piece */
-             || hak__loaded_before((const void *)(uintptr_t)hak_malloc, c_library);
+             || hak__loaded_before(&programs_malloc, c_library); /* hak_malloc may be another copy's */
     hak_store(&programs_malloc, ours ? MALLOC_OURS : MALLOC_ANOTHER, HAK_RELAXED);
     return ours;
 }

@@ -266,17 +266,24 @@ static void clear_hints(size_t super, uint64_t slabs)
         set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
+static size_t pool_claim(size_t super, unsigned count, bool *fresh, uint64_t *left)
+{
+    uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, left);
+    if (at == HAK_NO_SLAB)
+        return HAK_NO_RUN;
+    hak__tier_claimed(super, *left);
+    hak__pieces_count(super, count);
+    return super * HAK_SUPER_SLABS + at;
+}
+
 /* A claim leaves the hints, which all threads read all the time, as they are. A thread misled by one clears it. */
 static size_t claim_in(size_t super, unsigned count, bool *fresh)
 {
     uint64_t left;
-    uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, &left);
-    if (at == HAK_NO_SLAB) {
+    size_t found = pool_claim(super, count, fresh, &left);
+    if (found == HAK_NO_RUN)
         clear_hints(super, left);
-        return HAK_NO_RUN;
-    }
-    hak__tier_claimed(super, left);
-    return super * HAK_SUPER_SLABS + at;
+    return found;
 }
 
 /* --- search -------------------------------------------------------------------------------------------------------- */
@@ -374,6 +381,7 @@ size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh)
     set_hints(super, first == 0 ? hak_load(&hak__supers[super].slabs, HAK_SEQ_CST)
                                 : (*fresh ? hak__slabs_release_clean : hak__slabs_release)(&hak__supers[super], 0, first));
     hak_fetch_add(&hak__pool_counts.opened, 1, HAK_RELAXED);
+    hak__pieces_count(super, count);
     return super * HAK_SUPER_SLABS + first;
 }
 
@@ -382,13 +390,8 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
     hak_assert(count != 0 && count <= HAK_SPAN_SLABS_MAX, "a run of a span's length");
     size_t super = slab / HAK_SUPER_SLABS;
     uint64_t left;
-    if (super >= hak__arena_top() || hak__tier_draining(super) || is_last(super))
-        return HAK_NO_RUN;
-    uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, &left);
-    if (at == HAK_NO_SLAB)
-        return HAK_NO_RUN;
-    hak__tier_claimed(super, left);
-    return super * HAK_SUPER_SLABS + at;
+    bool may = super < hak__arena_top() && !hak__tier_draining(super) && !is_last(super);
+    return may ? pool_claim(super, count, fresh, &left) : HAK_NO_RUN;
 }
 
 size_t hak__pool_take(unsigned count, bool *fresh)
@@ -397,8 +400,7 @@ size_t hak__pool_take(unsigned count, bool *fresh)
     size_t found = pool_search(HOT_ONES, count, fresh);
     if (found == HAK_NO_RUN && hak_load(&hak__tier_counts.draining, HAK_RELAXED) != 0) {
         found = pool_search(DRAINING_ONES, count, fresh);
-        if (found != HAK_NO_RUN)
-            tier_add(&hak__tier_counts.drawn, 1);
+        tier_add(&hak__tier_counts.drawn, found != HAK_NO_RUN);
     }
     return found != HAK_NO_RUN || !hak_load(&has_bare, HAK_RELAXED) ? found : pool_search(BARE_ONES, count, fresh);
 }
@@ -434,9 +436,8 @@ static uint64_t pool_release(size_t super, size_t slab, unsigned count)
 {
     hak_assert(slab % HAK_SUPER_SLABS + count <= HAK_SUPER_SLABS, "a run lies in one SuperSlab");
     unsigned first = (unsigned)(slab % HAK_SUPER_SLABS);
-    if (hak_unlikely(hak__super_is_bare(super)))
-        return hak__slabs_release_clean(&hak__supers[super], first, count);
-    return hak__slabs_release(&hak__supers[super], first, count);
+    hak__pieces_count(super, 0 - (uint64_t)count);
+    return (hak__super_is_bare(super) ? hak__slabs_release_clean : hak__slabs_release)(&hak__supers[super], first, count);
 }
 
 void hak__pool_give(size_t slab, unsigned count)
@@ -507,9 +508,8 @@ size_t hak__pool_take_assigned(unsigned count, bool active_too, bool *fresh)
     size_t found = HAK_NO_RUN;
     for (size_t super = hak__super_from(0); super < hak__arena_top() && found == HAK_NO_RUN; super = hak__super_from(super + 1)) {
         const struct hak_super *assigned = &hak__supers[super];
-        if (hak_load(&assigned->assigned_to, HAK_RELAXED) == 0)
-            continue;
-        if (active_too || now - hak_load(&assigned->freed_ms, HAK_RELAXED) >= BUSY_MS)
+        bool idle = active_too || now - hak_load(&assigned->freed_ms, HAK_RELAXED) >= BUSY_MS;
+        if (idle && hak_load(&assigned->assigned_to, HAK_RELAXED) != 0)
             found = hak__pool_take_near(super * HAK_SUPER_SLABS, count, fresh);
     }
     if (found == HAK_NO_RUN)
@@ -526,12 +526,11 @@ static size_t purge_super(size_t super)
         return 0;
     while (hak__slabs_claim_dirty(&hak__supers[super], &first, &count, &left)) {
         size_t length = (size_t)count << HAK_SLAB_SHIFT;
-        if (!hak__arena_purge_range(hak__slab_start(super * HAK_SUPER_SLABS + first), length, HAK_UNUSED_SLABS)) {
-            pool_released(super, hak__slabs_release(&hak__supers[super], first, count));
+        bool gone = hak__arena_purge_range(hak__slab_start(super * HAK_SUPER_SLABS + first), length, HAK_UNUSED_SLABS);
+        pool_released(super, (gone ? hak__slabs_release_clean : hak__slabs_release)(&hak__supers[super], first, count));
+        if (!gone)
             break;
-        }
         bytes += length;
-        pool_released(super, hak__slabs_release_clean(&hak__supers[super], first, count));
     }
     return bytes;
 }

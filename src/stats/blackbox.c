@@ -37,7 +37,7 @@ _Static_assert((int)HAK_NEAR_OPTION == (int)HAK_BOX_OPTION && HAK_NEAR_NONE == 0
 _Static_assert(sizeof(struct hak_box_slot) % sizeof(uint64_t) == 0, "a slot is whole words");
 
 static hak_rare_data struct hak_box *box;
-static hak_rare_data uint64_t box_pid, box_start_ms, box_sequence, box_due_ms;
+static hak_rare_data uint64_t box_pid, box_file_s, box_start_ms, box_sequence, box_due_ms; /* box_file_s: of the name; 0: no file */
 static hak_rare_data uint32_t box_level, box_points;
 static hak_rare_data uint64_t box_point_ms, box_point_pause, box_stall_ms, box_stalled_us, box_look_ms;
 static hak_rare_data struct hak_nearness box_near; /* of the last look, for a crash */
@@ -109,6 +109,7 @@ static bool box_open(void)
     struct hak_box *made = NULL;
     uint64_t now_s = wall_s();
     box_pid = box_self();
+    box_file_s = 0;
     box_path(path, sizeof path, box_pid, now_s);
     int code = box_map(path, &made);
     if (code == EEXIST) { /* of this process before it became another program, within a second */
@@ -120,6 +121,7 @@ static bool box_open(void)
         return false;
     }
     box = made;
+    box_file_s = now_s;
     box_start_ms = hak__os->now_ms();
     box_sequence = box_stall_ms = box_stalled_us = 0;
     box_level = box_points = 0;
@@ -130,16 +132,33 @@ static bool box_open(void)
     return true;
 }
 
+static void box_drop(void)
+{
+    if (box != NULL)
+        hak__syscall(SYS_munmap, box, sizeof *box);
+    box = NULL;
+}
+
+/* A write behind the end of a truncated file would end the process with SIGBUS. The last page is the first to lie there. */
+static bool box_is_whole(void)
+{
+    char path[BOX_PATH];
+    if (box == NULL || hak__os_readable((uintptr_t)(box + 1) - sizeof(uint64_t)) != EFAULT)
+        return box != NULL;
+    box_drop();
+    box_path(path, sizeof path, box_pid, box_file_s);
+    hak__warn("option blackbox: %s has been truncated; nothing more is written", path);
+    return false;
+}
+
 /* Whether the mapped file is this process's; a forked child unmaps its parent's and begins its own. */
 static bool box_is_mine(void)
 {
     if (box_pid == box_self())
-        return box != NULL;
+        return box_is_whole();
     if (!hak__fork_is_home())
         return false;
-    if (box != NULL)
-        hak__syscall(SYS_munmap, box, sizeof *box);
-    box = NULL;
+    box_drop();
     return box_open();
 }
 
@@ -398,9 +417,10 @@ bool hak__blackbox_begin(void)
 void hak__blackbox_end(void)
 {
     char path[BOX_PATH];
-    if (box == NULL || box_pid != box_self())
+    if (box_file_s == 0 || box_pid != box_self())
         return;
-    hak_owner_store(&box->ended, 1);
-    box_path(path, sizeof path, box_pid, box->started_s);
+    if (box_is_whole())
+        hak_owner_store(&box->ended, 1);
+    box_path(path, sizeof path, box_pid, box_file_s);
     hak__syscall(SYS_unlinkat, AT_FDCWD, path, 0L);
 }

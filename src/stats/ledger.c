@@ -34,7 +34,7 @@ struct ledger_walk {
 
 /* --- pages -------------------------------------------------------------------------------------------------------- */
 
-/* The length of the mapped part at the start of a SuperSlab or metadata window. */
+/* The length of the mapped part at the start of a slab. */
 static size_t mapped_prefix(uintptr_t start, size_t size, size_t page)
 {
     unsigned char one[1];
@@ -206,40 +206,6 @@ static void count_super(struct ledger_walk *walk, size_t super)
 
 /* --- everything --------------------------------------------------------------------------------------------------- */
 
-/* At most a SuperSlab's size. */
-static void count_metadata_at(struct ledger_walk *walk, uintptr_t start, size_t bytes)
-{
-    read_pages(walk, start);
-    walk->stats->ledger_metadata += resident_in(walk, start, bytes);
-}
-
-/* Counts the descriptors of all window parts but the first, which has them at the window's start. */
-static void count_pieces(struct ledger_walk *walk)
-{
-    size_t bytes = HAK_PART_SUPERS * HAK_SUPER_SPANS;
-    size_t top = hak__arena_top();
-    for (size_t region = hak__part_next(1, top); region * HAK_PART_SUPERS < top; region = hak__part_next(region + 1, top))
-        count_metadata_at(walk, hak__meta_start(HAK_META_SPANS) + region * bytes, bytes);
-}
-
-static void count_heaps(struct ledger_walk *walk)
-{
-    for (size_t id = 1; id <= hak__meta_heaps(); id++)
-        count_metadata_at(walk, hak__meta_start(HAK_META_HEAPS) + id * HAK_HEAP_STRIDE, HAK_HEAP_STRIDE);
-}
-
-static void count_metadata(struct ledger_walk *walk)
-{
-    count_pieces(walk);
-    count_heaps(walk);
-    for (int w = 0; w < HAK_META_WINDOWS; w++) {
-        size_t mapped = hak__meta_mapped((enum hak_meta_window)w);
-        uintptr_t start = hak__meta_start((enum hak_meta_window)w);
-        for (size_t at = 0; at < mapped; at += HAK_SUPER_SIZE)
-            count_metadata_at(walk, start + at, hak_min(mapped - at, HAK_SUPER_SIZE));
-    }
-}
-
 /* Whether a mapping that begins there is the library's; a foreign one in the window is a hole. */
 static bool mapping_is_ours(uintptr_t start)
 {
@@ -251,6 +217,7 @@ static bool mapping_is_ours(uintptr_t start)
     return super < hak__arena_top() && !hak__super_is_hole(super);
 }
 
+/* The tables count by their mappings: mincore would add pages that were only read, as this walk reads most of every heap's. */
 static void count_mapping(void *argument, uintptr_t start, size_t resident, size_t huge)
 {
     struct ledger_walk *walk = argument;
@@ -259,7 +226,7 @@ static void count_mapping(void *argument, uintptr_t start, size_t resident, size
         walk->guarded += resident;
     else if (start - hak__sample.slots < hak__sample.slots_bytes)
         walk->slots += resident;
-    else if (hak__store_owns(start))
+    else if (hak__store_owns(start) || (start < hak__window.base && mapping_is_ours(start)))
         walk->stats->ledger_metadata += resident;
     else if (!mapping_is_ours(start))
         walk->stats->ledger_not_ours += resident;
@@ -290,7 +257,6 @@ static void ledger_divide(struct ledger_walk *walk)
 bool hak__ledger(struct hak_stats *stats)
 {
     struct ledger_walk walk = { .stats = stats, .page = hak__page_size() };
-    count_metadata(&walk);
     for (size_t super = hak__super_from(0); super < hak__arena_top(); super = hak__super_from(super + 1))
         count_super(&walk, super);
     ledger_divide(&walk);

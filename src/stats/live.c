@@ -6,6 +6,7 @@
 
 #include "arena/mapping.h"
 #include "arena/returned.h"
+#include "arena/runs.h"
 #include "arena/window.h"
 #include "cache/cache.h"
 #include "diag/options.h"
@@ -34,6 +35,7 @@
     X(spans, hak__spans)                    /* by slab; valid only where a span begins, except span_back */ \
     X(frontier, &hak__arena_frontier)       /* SuperSlabs reached so far */ \
     X(arena, &hak__arena_published) \
+    X(pieces_missing, &hak__pieces_missing) /* bytes of spans that are not mapped */ \
     X(pool, &hak__pool_counts) \
     X(tiers, &hak__tier_counts) \
     X(huge, &hak__huge_counts) \
@@ -334,8 +336,11 @@ static const struct live_tables {
 
 hak_export struct hak_live hak_live;
 
+/* Of several copies of the library, which may share the symbol, the first keeps it. */
 void hak__live_open(const char *version)
 {
+    if (hak_live.magic == HAK_LIVE_MAGIC)
+        return;
 #define X(name, address) hak_live.roots[LIVE_ROOT_##name] = (uint64_t)(uintptr_t)(address);
     LIVE_ROOTS(X)
 #undef X

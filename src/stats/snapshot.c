@@ -5,6 +5,7 @@
 
 #include "arena/mapping.h"
 #include "arena/returned.h"
+#include "arena/runs.h"
 #include "arena/window.h"
 #include "base/assert.h"
 #include "base/bits.h"
@@ -92,6 +93,8 @@ static void add_heaps(struct hak_stats *out)
     for (uint32_t id = 1; id <= hak__heap_last_id(); id++)
         if (hak_load(&hak__heap_by_id(id)->state, HAK_ACQUIRE) != HAK_HEAP_NEW)
             add_heap(out, hak__heap_by_id(id));
+    uint64_t missing = hak_counted(&hak__pieces_missing);
+    out->bytes_spans -= missing <= out->bytes_spans ? missing : 0;
     out->class_count = HAK_CLASSES;
     for (uint32_t c = 0; c < HAK_CLASSES; c++)
         sum_class(out, c);

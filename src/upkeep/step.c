@@ -324,15 +324,6 @@ static void look_at(struct idle_walk *walk, struct hak_span *span)
     }
 }
 
-/* As hak__heap_has_span, of a share too: frees of its blocks take its lock, so the map tells. */
-static bool walk_has_span(const struct idle_walk *walk, struct hak_span *span, uint32_t word)
-{
-    size_t slab = hak__span_slab(span);
-    if (!hak__heap_is_share(walk->entered))
-        return hak__heap_has_span(walk->entered, span);
-    return hak__owner_at(slab) == word && hak__span_at(slab) == span && !span->single;
-}
-
 /* Handles what begins at a slab; returns the number of slabs to advance. */
 static unsigned walk_slab(struct idle_walk *walk, size_t slab)
 {
@@ -341,7 +332,7 @@ static unsigned walk_slab(struct idle_walk *walk, size_t slab)
     if (!small || !enter_owner(walk, hak__owner_id(word)))
         return 1;
     struct hak_span *span = &hak__spans[slab];
-    if (!walk_has_span(walk, span, word)) /* it has ended, changed hands, or has one block */
+    if (!hak__heap_has_span(walk->entered, span)) /* it has ended, changed hands, or has one block */
         return 1;
     unsigned slabs = span->slabs;
     look_at(walk, span);

@@ -155,7 +155,10 @@ static void use_others(const char *path, const char *how)
     pthread_barrier_init(&barrier, NULL, 2);
     pthread_create(&thread, NULL, pass_on_in_thread, NULL);
     pthread_barrier_wait(&barrier);
+    uint64_t *live = dlsym(RTLD_DEFAULT, "hak_live"), first_table = live == NULL ? 0 : live[2];   /* only if preloaded */
     void *library = load(path, RTLD_NOW | flags);
+    if (live != NULL && live[2] != first_table)
+        fail("hak_live is of the library loaded last");
     *(void **)&own_free = find(library, "hak_free");
     *(void **)&own_realloc = find(library, "hak_realloc");
     *(void **)&own_usable = find(library, "hak_usable_size");

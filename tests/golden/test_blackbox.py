@@ -209,6 +209,22 @@ class BlackBox(unittest.TestCase):
         self.assertEqual(len(said.splitlines()), 1, said)
         self.assertEqual(list(small.iterdir()), [])
 
+    def test_truncated_while_it_runs(self):
+        """Costs one line, and the file; the process runs on, where a write behind the end of the file would be SIGBUS."""
+        for size in (0, 100, 20000):
+            process = self.start("hold", 8, HAKMEM_BLACKBOX_EVERY="100")
+            self.assertEqual(process.stdout.readline(), "held\n", process)
+            path = self.files()[0]
+            os.truncate(path, size)
+            said = process.stderr.readline()
+            self.assertRegex(said, rf"\Ahakmem: option blackbox: {path} has been truncated")
+            time.sleep(1.2)
+            self.assertIsNone(process.poll())
+            self.assertEqual(path.stat().st_size, size)
+            process.kill()
+            self.assertEqual(process.communicate()[1], "")
+            path.unlink()
+
     def test_damaged_files(self):
         self.held("hold", 16)
         good = self.files()[0]
@@ -217,7 +233,7 @@ class BlackBox(unittest.TestCase):
                                   ("2.1.hakbox", b"x" * 100, "is no black box"),
                                   ("3.1.hakbox", content[:8] + b"\1" + content[9:], "another version"),
                                   ("4.1.hakbox", content[:200] + bytes(len(content) - 200), "no record in it is whole"),
-                                  ("5.1.hakbox", content[:4096], "another version")]:
+                                  ("5.1.hakbox", content[:4096], "has been truncated")]:
             path = self.box / name
             path.write_bytes(bad)
             said = self.page(path, status=1)

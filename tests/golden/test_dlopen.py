@@ -54,6 +54,14 @@ class Dlopen(unittest.TestCase):
                     done = self.run_to_end("others", LIBRARY, how, HAKMEM_HARDEN=mode, **tunables)
                     self.assertEqual((done.stdout, done.stderr), ("another malloc\n", ""))
 
+    def test_a_second_copy_under_the_preloaded_allocator(self):
+        """It takes the first one's blocks for what they are, and leaves the symbol that readers from outside look for."""
+        second = shutil.copy(LIBRARY, pathlib.Path(self.folder.name) / "second.so")
+        for mode in ("0", "1"):
+            with self.subTest(hardened=mode):
+                done = self.run_to_end("others", second, "local", LD_PRELOAD=LIBRARY, HAKMEM_HARDEN=mode)
+                self.assertEqual((done.stdout, done.stderr), ("another malloc\n", ""))
+
     def test_a_library_that_is_bound_to_the_allocator(self):
         plugin = self.build_library("bound.so", HERE / "loader_plugin.c", LIBRARY,
                                     "-Wl,--no-as-needed,-rpath," + os.path.dirname(LIBRARY))

@@ -219,6 +219,15 @@ class Starter(unittest.TestCase):
         self.assertEqual(hakmem("profile", pid, "-o", path, "-s", 2).returncode, 0)
         self.assertGreater(time.monotonic() - began, 2)   # one that runs is dumped at once
 
+    def test_profile_of_a_process_that_ends_meanwhile(self):
+        pid = self.start()
+        with subprocess.Popen([STARTER, "profile", str(pid), "-o", self.place / "gone.json", "-s", "600"], stderr=subprocess.PIPE,
+                              text=True) as profile:
+            time.sleep(0.5)
+            os.kill(pid, signal.SIGKILL)   # its status is asked for only at the end
+            self.assertEqual(profile.wait(60), 1)
+            self.assertEqual(profile.stderr.read(), f"hakmem: process {pid} has ended, and its profile with it\n")
+
     def test_profile_by_signal(self):
         """Where other processes' memory is closed, here by a filter of system calls as if by Yama, the signal serves."""
         closed = self.compiled("closed", CLOSED)

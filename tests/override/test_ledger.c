@@ -10,7 +10,7 @@
 #include "hakmem.h"
 #include "hakmem_stats.h"
 
-enum { SMALL = 200 << 20, BLOCK = 64, COUNT = SMALL / BLOCK, KEPT = 64, THREADS = 8 };
+enum { SMALL = 200 << 20, BLOCK = 64, COUNT = SMALL / BLOCK, KEPT = 64, THREADS = 8, HEAPS = 3000 };
 
 static struct hak_stats stats;
 static void **blocks;
@@ -112,6 +112,22 @@ static void threads_with_caches(void)
     expect(stats.ledger_cached < THREADS * 50 * 1000);
 }
 
+/* One block in each: the rest of its span is free. */
+static void user_heaps(void)
+{
+    static hak_heap_t *heaps[HEAPS];
+    size_t before = stats.ledger_live;
+    for (size_t i = 0; i < HEAPS; i++) {
+        heaps[i] = hak_heap_new(NULL);
+        expect(heaps[i] != NULL && memset(hak_heap_malloc(heaps[i], BLOCK), 1, BLOCK) != NULL);
+    }
+    check("user heaps");
+    expect(stats.ledger_live - before < HEAPS * 1024);
+    for (size_t i = 0; i < HEAPS; i++)
+        hak_heap_destroy(heaps[i]);
+    check("user heaps destroyed");
+}
+
 static void sizes(void)
 {
     struct hak_stats part;
@@ -178,6 +194,7 @@ int main(int count, char **words)
     with_samples("HAKMEM_SAMPLE_GUARDS=1", "HAKMEM_SAMPLE_SLOTS=4096");
     check("fresh");
     sizes();
+    user_heaps();
     blocks = malloc(COUNT * sizeof *blocks);
     memset(blocks, 0, COUNT * sizeof *blocks);
     check("one huge block");

@@ -32,6 +32,7 @@ static _Atomic uint32_t free_supers;
 
 struct hak_super *hak__supers = supers;
 struct hak_super_word *hak__super_words = words;
+hak_counter hak__pieces_missing;
 struct hak_window hak__window;
 __attribute__((weak)) struct hak_span *hak__spans;   /* span/span.c has it where it is linked */
 

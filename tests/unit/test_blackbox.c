@@ -114,6 +114,34 @@ FRESH_TEST(a_young_child_crashes)
     end();
 }
 
+/* Nothing touches the mapping behind the end of a file that somebody has truncated, and the exit removes that file too. */
+static void truncate_file(void)
+{
+    char command[300];
+    start();
+    snprintf(command, sizeof command, "truncate -s 100 %s/*" HAK_BOX_END, hak__blackbox_folder);
+    expect_eq(system(command), 0);
+}
+
+FRESH_TEST(truncated_before_a_look)
+{
+    struct hak_nearness near = { .limit = HAK_GROUP_UNLIMITED };
+    (void)argument;
+    truncate_file();
+    for (unsigned i = 0; i < 2; i++) {
+        hak__blackbox_seen(&near, now_ms += 1000);
+        hak__blackbox_crash(11, 16);
+    }
+    end();
+}
+
+FRESH_TEST(truncated_before_the_end)
+{
+    (void)argument;
+    truncate_file();
+    end();
+}
+
 FRESH_TEST(levels)
 {
     (void)argument;
@@ -187,8 +215,14 @@ FRESH_TEST(lines)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(slots_take_turns),  cmocka_unit_test(a_young_child_crashes), cmocka_unit_test(levels),
-                                        cmocka_unit_test(what_comes_counts), cmocka_unit_test(stalls),
-                                        cmocka_unit_test(history),           cmocka_unit_test(lines) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(slots_take_turns),
+                                        cmocka_unit_test(a_young_child_crashes),
+                                        cmocka_unit_test(levels),
+                                        cmocka_unit_test(what_comes_counts),
+                                        cmocka_unit_test(stalls),
+                                        cmocka_unit_test(history),
+                                        cmocka_unit_test(lines),
+                                        cmocka_unit_test(truncated_before_a_look),
+                                        cmocka_unit_test(truncated_before_the_end) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

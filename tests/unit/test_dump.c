@@ -2,6 +2,7 @@
  * cached, in an outbox, published, of a parked heap), and the printed table contains them. */
 #include "stats/stats.h"
 
+#include "arena/limit.h"
 #include "cache/cache.h"
 #include "diag/options.h"
 #include "heap/heap.h"
@@ -159,6 +160,25 @@ FRESH_TEST(the_snapshot_has_every_layer)
     expect_op(stats.system_mmap, >, 0);
 }
 
+/* In a bare SuperSlab, which each is in a thrifty process, a span maps only what it uses, and counts as that. */
+FRESH_TEST(spans_are_what_is_mapped)
+{
+    (void)argument;
+    heaps_start();
+    hak__thrift_begin();
+    struct hak_heap *heap = heap_open(0);
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        blocks[c] = heap_malloc(heap, c);
+        struct hak_stats t = totals();
+        expect_op(t.bytes_spans, >=, t.bytes_live);
+        expect_eq(t.bytes_spans, t.bytes_mapped);
+    }
+    for (uint32_t c = 0; c < HAK_CLASSES; c++) {
+        heap_free(heap, c, blocks[c]);
+        expect_eq(totals().bytes_spans, totals().bytes_mapped);
+    }
+}
+
 /* Every figure that is printed is the field's: each is set to its own number, and each number is looked for once. */
 static void print_numbered(void *argument)
 {
@@ -230,6 +250,7 @@ int main(void)
         cmocka_unit_test(a_block_on_its_way),
         cmocka_unit_test(text_contains_the_totals),
         cmocka_unit_test(the_snapshot_has_every_layer),
+        cmocka_unit_test(spans_are_what_is_mapped),
         cmocka_unit_test(every_format_has_every_figure),
         cmocka_unit_test(a_refused_write_is_an_error),
     };

@@ -326,6 +326,18 @@ FRESH_TEST(freed_into_an_abandoned_heap)
     is_free_for_good(p, class);
 }
 
+/* The guard page is never part of a block, and takes no more than a quarter of a span. */
+FRESH_TEST(guards_take_little)
+{
+    (void)argument;
+    start(true);
+    for (uint32_t c = 0; c < HAK_CLASSES && hak__hardened.guards; c++) {
+        size_t whole = (size_t)hak__classes[c].slabs << HAK_SLAB_SHIFT, blocks = hak__hardened.blocks[c], room = hak__hardened.room[c];
+        expect_op((blocks - 1) * hak__classes[c].size + room, <=, whole - hak__page_size());
+        expect_op(blocks * room, >=, hak__page_size() == 4096 ? whole / 4 * 3 : whole / 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +353,7 @@ int main(void)
         cmocka_unit_test(a_mark_alone_proves_nothing),
         cmocka_unit_test(never_allocated_and_freed_are_told_apart),
         cmocka_unit_test(freed_into_an_abandoned_heap),
+        cmocka_unit_test(guards_take_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

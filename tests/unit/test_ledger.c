@@ -102,12 +102,25 @@ FRESH_TEST(an_occupied_heap_is_left_alone)
     expect_eq(hak_load(&heap->lock, HAK_RELAXED), HAK_LOCK_FREE);
 }
 
+/* Each look reads all heaps' words, which makes no page of them resident. */
+FRESH_TEST(tables_that_were_only_read)
+{
+    (void)argument;
+    heaps_start();
+    for (unsigned i = 0; i < 300; i++)
+        blocks[0] = heap_malloc(heap_open(0), CLASS_64);
+    look();
+    look();
+    expect_op(stats.ledger_sum, <=, stats.ledger_rss + stats.ledger_rss / 32 + (96 << 10));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_of_blocks),
         cmocka_unit_test(within_a_page),
         cmocka_unit_test(runs_of_slabs_and_superslabs),
+        cmocka_unit_test(tables_that_were_only_read),
         cmocka_unit_test(an_occupied_heap_is_left_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

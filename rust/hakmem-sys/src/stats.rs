@@ -100,7 +100,7 @@ pub struct hak_stats {
     pub bytes_live: u64,
     /// in bins and outboxes
     pub bytes_cached: u64,
-    /// all spans, whole
+    /// all spans, as mapped
     pub bytes_spans: u64,
     /// huge blocks, as mapped
     pub bytes_huge: u64,

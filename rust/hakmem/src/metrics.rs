@@ -89,7 +89,7 @@ const FIGURES: &[Figure] = &[
     Figure { name: "hakmem_memory_cached_bytes", unit: "bytes", counts: false, flag: 0,
              help: "In bins and outboxes.", of: |stats| stats.bytes_cached },
     Figure { name: "hakmem_memory_spans_bytes", unit: "bytes", counts: false, flag: 0,
-             help: "All spans, whole.", of: |stats| stats.bytes_spans },
+             help: "All spans, as mapped.", of: |stats| stats.bytes_spans },
     Figure { name: "hakmem_memory_huge_bytes", unit: "bytes", counts: false, flag: 0,
              help: "Huge blocks, as mapped.", of: |stats| stats.bytes_huge },
     Figure { name: "hakmem_memory_free_dirty_bytes", unit: "bytes", counts: false, flag: 0,

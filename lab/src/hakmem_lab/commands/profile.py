@@ -23,6 +23,7 @@ from hakmem_lab.terminal.errors import LabError
 if TYPE_CHECKING:
     from hakmem_lab.profile.formats import Report
     from hakmem_lab.profile.heap_dumps import Estimate, Profile
+    from hakmem_lab.profile.memory_over_time import MemoryOverTime
     from hakmem_lab.profile.remote_control import Profiler
 
 HELP = """Profile the heap of a program or of a running process, or show an earlier profile.
@@ -225,7 +226,8 @@ def of_process(pid: int, interval: int, seconds: float, leave_on: bool) -> Profi
             if begun:
                 profiler.start(interval)
                 time_s = f"{seconds:g} second{'' if seconds == 1 else 's'}"
-                wait(seconds, f"hakmem: process {pid} is profiled for {time_s} (Ctrl-C: until now); {said}")
+                line = f"hakmem: process {pid} is profiled for {time_s} (Ctrl-C: until now); {said}"
+                wait(pid, seconds, line, memory)
             else:
                 remark(f"hakmem: a profile is already on in process {pid}; these are its samples so far")
             found = profiler.dump()
@@ -260,10 +262,17 @@ def end_profile(pid: int) -> None:
     remark(f"hakmem: the profile of process {pid} is off")
 
 
-def wait(seconds: float, said: str) -> None:
+def wait(pid: int, seconds: float, said: str, memory: MemoryOverTime) -> None:
+    began = time.monotonic()
     with suppress(KeyboardInterrupt):
         remark(said)
-        time.sleep(seconds)
+        if not process.runs_until(pid, began + seconds):
+            last = f"; it last had {in_bytes(memory.points[-1][1])} resident" if memory.points else ""
+            raise LabError(
+                f"process {pid} has ended after {time.monotonic() - began:.1f} of {seconds:g} seconds, and its "
+                f"profile with it{last}",
+                "'hakmem profile -- PROGRAM' has the program write its profile when it ends.",
+            )
 
 
 def of_program(

@@ -102,7 +102,8 @@ class Watch:
         found = Cold(seconds)
         with suppress(KeyboardInterrupt):
             for share in (*MOMENTS, 1.0):
-                time.sleep(max(began + share * seconds - time.monotonic(), 0))
+                if not process.runs_until(self.pid, began + share * seconds):
+                    raise process.ended(self.pid)
                 found.used.append((time.monotonic() - began, self.used()))
         found.seconds, found.huge = time.monotonic() - began, self.huge
         return found

@@ -324,6 +324,8 @@ class Allocator(ABC):
         """The figures of kind RULE, as stats/snapshot.c derives them, and those that the kernel knows."""
         n, size = self.number, columns["size"]
         state, held = column(heaps, n["heap_state"], np.uint32), column(heaps, n["heap_slab_count"], np.uint64)
+        missing = self.memory.word(self.root["pieces_missing"]) if "pieces_missing" in self.root else 0
+        whole = int(held.sum()) << n["slab_shift"]  # a sum modulo 2^64: a single heap's figure may be below 0
         sampled = self.memory.words(self.root["sampled"], 2) if "sampled" in self.root else [0, 0]
         found = {
             "remote_heaps": len(heaps),
@@ -332,8 +334,7 @@ class Allocator(ABC):
             "calls_free": columns["frees"].sum(),
             "bytes_live": (columns["live"] * size).sum() + sampled[1],
             "bytes_cached": ((columns["cached"] + columns["outbox"]) * size).sum(),
-            "bytes_spans": held.sum()
-            << np.uint64(n["slab_shift"]),  # a sum modulo 2^64: a single heap's figure may be below 0
+            "bytes_spans": whole - missing if missing <= whole else whole,
             "bytes_metadata": self.metadata_bytes(),
             "total_refilled": columns["refilled"].sum(),
             "total_drained": (columns["drained"] + columns["collected"]).sum(),

@@ -61,7 +61,8 @@ def look(live: Live, seconds: float) -> Course:
     found, began = Course(), time.monotonic()
     with suppress(KeyboardInterrupt):
         for i in range(LOOKS):
-            time.sleep(max(began + seconds * i / (LOOKS - 1) - time.monotonic(), 0))
+            if not process.runs_until(live.pid, began + seconds * i / (LOOKS - 1)):
+                raise process.ended(live.pid)
             snapshot = live.snapshot()
             if not ledger.add(live, snapshot):
                 raise LabError(f"{live.name} has too large a heap to look at every page")

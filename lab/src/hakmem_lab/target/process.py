@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 from hakmem_lab.terminal.errors import LabError
 
 CAP_SYS_PTRACE = 1 << 19
+LOOK_S = 0.25  # whether the process still runs
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,16 @@ def exists(pid: int) -> bool:
         return status_field(pid, "State")[:1] not in ("Z", "X")
     except LabError:
         return False
+
+
+def runs_until(pid: int, moment: float) -> bool:
+    """Waits until a moment of the monotonic clock, or until the process has ended: then False."""
+    while runs := exists(pid):
+        left = moment - time.monotonic()
+        if left <= 0:
+            break
+        time.sleep(min(left, LOOK_S))
+    return runs
 
 
 def read(pid: int, name: str) -> bytes:
