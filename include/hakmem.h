@@ -355,7 +355,7 @@ hak_heap_t *hak_heap_next(hak_heap_t *heap);
 /* Sets the heap from which the calling thread's malloc and the like take their blocks from now on, as fast as from its own; returns
  * the previous one, which may be NULL, and keeps errno. NULL with errno = ENOMEM: nothing has changed, because there is no memory for the
  * thread's first use of any heap, or because the thread is ending and has given up its part of all; malloc then serves its requests. Not for
- * signal handlers. */
+ * signal handlers. What the C library allocates for itself, as for a new thread, comes from there too, and it may keep it for good. */
 hak_heap_t *hak_heap_set_default(hak_heap_t *heap);
 hak_heap_t *hak_heap_get_default(void);
 

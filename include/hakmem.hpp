@@ -414,15 +414,28 @@ private:
     const hak_labels_t *former_;
 };
 
-// Wraps a function for a new thread, which then has the calling thread's default heap and labels.
+// Wraps a function for a new thread, which then has this default heap and the calling thread's labels. Create the thread without a default:
+// the C library keeps what it allocates for it beyond the thread's end.
 template <class Function>
-auto inheriting(Function function)
+auto inheriting(hak_heap_t *handle, Function function)
 {
-    return [handle = hak_heap_get_default(), labels = hak_label_get(), function = std::move(function)](auto &&...arguments) mutable {
+    return [handle, labels = hak_label_get(), function = std::move(function)](auto &&...arguments) mutable {
         default_scope scope(handle);
         label labelled(labels);
         return std::invoke(function, std::forward<decltype(arguments)>(arguments)...);
     };
+}
+template <class Function>
+auto inheriting(const heap &to, Function function)
+{
+    return inheriting(to.get(), std::move(function));
+}
+
+// The same with the calling thread's default heap.
+template <class Function>
+auto inheriting(Function function)
+{
+    return inheriting(hak_heap_get_default(), std::move(function));
 }
 
 }  // namespace hak

@@ -96,11 +96,13 @@ static int scopes()
         hak::default_scope scope(heap);
         inside = std::malloc(100);
         made = ::operator new(3000);
-        hak_heap_t *seen = nullptr;
-        std::thread(hak::inheriting([&] { seen = hak_heap_of(std::malloc(50)); })).join();
-        EXPECT(seen == heap.get());
         std::free(outside);
     }
+    hak_heap_t *seen = nullptr, *former = heap.get();
+    std::thread(hak::inheriting(heap, [&] { seen = hak_heap_of(std::malloc(50)); })).join();
+    EXPECT(seen == heap.get());
+    std::thread(hak::inheriting([&] { former = hak_heap_of(std::malloc(50)); })).join();
+    EXPECT(former == nullptr);
     EXPECT(hak_heap_of(inside) == heap.get() && hak_heap_of(made) == heap.get());
     std::free(inside);
     ::operator delete(made);
