@@ -324,7 +324,7 @@ def test_queries_are_filled_in() -> None:
     found = metrics.filled(metrics.METRICS[5].query, "node", 'service="a"', "5m")
     assert found == 'sum by (node) (increase(hakmem_cgroup_memory_events_total{event="oom_kill",service="a"}[1d]))'
     assert "{" not in metrics.filled(metrics.METRICS[0].query, "node", "", "5m")
-    assert metrics.filled(metrics.METRICS[1].query, "node", "", "5m").endswith("[86250000ms:5m]) * 300")
+    assert metrics.filled(metrics.METRICS[1].query, "node", "", "5m").endswith("[86250000ms:5m]) * 86400")
     with pytest.raises(LabError, match="not NAME=QUERY"):
         metrics.of_user("p99", "guard")
     for step in ("5", "0m", "1d", "13h"):
@@ -445,6 +445,29 @@ def test_rules_are_right_and_name_each_server_s_trouble() -> None:
     for words in (["check", "rules", "rules.yaml"], ["test", "rules", "rules_test.yaml"]):
         done = subprocess.run(["promtool", *words], cwd=PACKAGED, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not real.is_here(), reason="no promtool; ./dev setup")
+def test_lost_scrapes_do_not_lower_gib_seconds(tmp_path: Path) -> None:
+    """Two processes of half a GiB: all day; with every third scrape lost; ended at noon."""
+    series, asked = [], metrics.filled(metrics.METRICS[1].query, "instance", 'service="web"', "10m")
+    scraped, lost, half = "{0}+0x150", "{0} _ {0} " * 50, "{0}+0x72"
+    for host, of_exporter, of_process in (("whole", scraped, scraped), ("lossy", lost, lost), ("ended", scraped, half)):
+        series.append((f'hakmem_exporter_build{{instance="{host}",version="1"}}', of_exporter.format(1)))
+        for process in "01":
+            labels = f'{{instance="{host}",service="web",process="{process}",allocator="glibc"}}'
+            series.append((f"hakmem_process_resident_bytes{labels}", of_process.format(1 << 29)))
+    figures = {"whole": 86_400, "lossy": 86_400, "ended": 43_200}
+    wanted = [{"labels": f'{{instance="{host}"}}', "value": value} for host, value in figures.items()]
+    test = {
+        "interval": "10m",
+        "input_series": [{"series": name, "values": values} for name, values in series],
+        "promql_expr_test": [{"expr": f"round({asked}, 600)", "eval_time": "1440m", "exp_samples": wanted}],
+    }
+    (tmp_path / "lost.yaml").write_text(json.dumps({"evaluation_interval": "1m", "tests": [test]}))
+    command = ["promtool", "test", "rules", "lost.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def known_metrics() -> set[str]:
