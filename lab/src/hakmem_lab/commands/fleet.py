@@ -170,12 +170,11 @@ def first_day(text: str) -> int:
 
 def _show_plan(made: Plan, path: Path) -> None:
     from hakmem_lab.terminal.amounts import counted
-    from hakmem_lab.terminal.console import out
 
     arms = [each.arm for each in made.hosts]
     blocks = counted(len({each.block for each in made.hosts}), "block")
     with_it = f"{counted(arms.count('hakmem'), 'host')} with HAKMEM, {arms.count('control')} without"
-    out.print(f"{with_it}, in {blocks}; seed {made.seed}", soft_wrap=True)
+    _say(f"{with_it}, in {blocks}; seed {made.seed}")
     units = {each.name: " %" if each.scale == "ratio" else "" for each in made.metrics}
     rows = []
     for each in made.power:
@@ -187,9 +186,15 @@ def _show_plan(made: Plan, path: Path) -> None:
     _print_table("What it can find", heads, rows)
     rest = [each.name for each in made.metrics if each.name not in {of.metric for of in made.power}]
     if rest:
-        said = f"nothing to measure, for hosts have had none or hardly any: {', '.join(rest)}"
-        out.print(said, markup=False, soft_wrap=True)
-    out.print(f"plan: {path}", markup=False, soft_wrap=True)
+        _say(f"nothing to measure, for hosts have had none or hardly any: {', '.join(rest)}")
+    _say(f"plan: {path}")
+
+
+def _say(text: str) -> None:
+    """Prints a sentence; a terminal breaks it between words."""
+    from hakmem_lab.terminal.console import out
+
+    out.print(text, markup=False, soft_wrap=not out.is_terminal)
 
 
 def _print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -245,12 +250,10 @@ def written(path: Path, text: str) -> None:
 
 
 def _show(found: FleetVerdict) -> None:
-    from hakmem_lab.terminal.console import out
-
     said = [f"{found.verdict}: {found.reason}", *(f"  and {each}" for each in found.refusals[1:])]
     said += [f"day {found.day} of {found.days}; {found.hosts} hosts, {found.treated} of them with HAKMEM", *found.notes]
     for each in said:
-        out.print(each, markup=False, soft_wrap=True)
+        _say(each)
     rows = []
     for row in found.rows:
         form = "{:+.2f} %" if row.scale == "ratio" else "{:+.4f}"
