@@ -165,7 +165,7 @@ def write_exporter(fleet: Fleet, file: TextIO) -> int:
     """The exporters themselves, which are seen wherever their hosts are."""
     times = fleet.times.tolist()
     for host, there in zip(fleet.names, fleet.there, strict=True):
-        file.writelines(f'hakmem_exporter_build{{instance="{host}",version="1"}} 1 {times[i]}\n' for i in np.flatnonzero(there).tolist())
+        file.writelines(f'hakmem_exporter_build{{instance="{host}",exporter="1"}} 1 {times[i]}\n' for i in np.flatnonzero(there).tolist())
     return int(fleet.there.sum())
 
 
