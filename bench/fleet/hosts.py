@@ -99,7 +99,7 @@ def recorded(folder: Path, treated: set[str]) -> list[dict]:
         await asyncio.sleep(count + 3)
         for each in tasks:
             each.cancel()
-        asked = {"query": f'{{__name__=~"hakmem_process_.*"}}[{count}s]', "time": f"{began + count:.3f}"}
+        asked = {"query": f'{{__name__=~"hakmem_process_.*|hakmem_exporter_build"}}[{count}s]', "time": f"{began + count:.3f}"}
         with urllib.request.urlopen(f"{url}/api/v1/query?{urllib.parse.urlencode(asked)}") as answer:
             found = json.load(answer)["data"]["result"]
         return [each | {"values": {min(int(float(at) - began), count - 1): value for at, value in each["values"]}} for each in found]

@@ -154,8 +154,19 @@ def write_openmetrics(fleets: list[Fleet], file: TextIO, only_resident: bool = F
                     file.writelines(f"{head}{row[i]:.6g} {times[i]}\n" if sample != "hakmem_process_start_time_seconds"
                                     else f"{head}{row[i]:.0f} {times[i]}\n" for i in places.tolist())
                     count += len(places)
+    if not only_resident:
+        file.write("# TYPE hakmem_exporter_build gauge\n")
+        count += sum(write_exporter(fleet, file) for fleet in fleets)
     file.write("# EOF\n")
     return count
+
+
+def write_exporter(fleet: Fleet, file: TextIO) -> int:
+    """The exporters themselves, which are seen wherever their hosts are."""
+    times = fleet.times.tolist()
+    for host, there in zip(fleet.names, fleet.there, strict=True):
+        file.writelines(f'hakmem_exporter_build{{instance="{host}",exporter="1"}} 1 {times[i]}\n' for i in np.flatnonzero(there).tolist())
+    return int(fleet.there.sum())
 
 
 class InMemory:
@@ -191,7 +202,7 @@ class InMemory:
         elif name == "resident memory":
             found = self._days(fleet.resident, "mean")
         elif name == "GiB-seconds":
-            found = self._days(fleet.resident / GIB * fleet.kind.step_s, "sum")
+            found = self._days(fleet.resident / GIB * DAY_S, "mean")
         elif name == "restarts":
             changes = np.diff(fleet.started, axis=1, prepend=fleet.started[:, :1]) != 0
             found = self._days(changes.astype(float), "sum")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-import http.server
 import json
 import math
 import os
@@ -13,10 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +29,7 @@ import truth
 from hakmem_lab.fleet import checks, history, inference, metrics, profiles, verdict
 from hakmem_lab.fleet import plan as plans
 from hakmem_lab.fleet.inference import Design, Series
-from hakmem_lab.fleet.prometheus import DAY_S, Prometheus
+from hakmem_lab.fleet.prometheus import DAY_S
 from hakmem_lab.inspect import openmetrics
 from hakmem_lab.pages import fleet as pages
 from hakmem_lab.profile import formats
@@ -324,7 +320,7 @@ def test_queries_are_filled_in() -> None:
     found = metrics.filled(metrics.METRICS[5].query, "node", 'service="a"', "5m")
     assert found == 'sum by (node) (increase(hakmem_cgroup_memory_events_total{event="oom_kill",service="a"}[1d]))'
     assert "{" not in metrics.filled(metrics.METRICS[0].query, "node", "", "5m")
-    assert metrics.filled(metrics.METRICS[1].query, "node", "", "5m").endswith("[86250000ms:5m]) * 300")
+    assert metrics.filled(metrics.METRICS[1].query, "node", "", "5m").endswith("[86250000ms:5m]) * 86400")
     with pytest.raises(LabError, match="not NAME=QUERY"):
         metrics.of_user("p99", "guard")
     for step in ("5", "0m", "1d", "13h"):
@@ -343,57 +339,13 @@ def test_files_of_another_kind_are_refused_in_a_line(tmp_path: Path, hakmem: Hak
 # --- Prometheus -------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def answering(status: int, content: bytes, wait: float = 0.0) -> Iterator[str]:
-    """A server that answers everything so."""
+def test_an_empty_prometheus_gives_no_verdict() -> None:
+    class Empty:
+        def daily(self, *_: Any) -> dict[str, Any]:
+            return {}
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            time.sleep(wait)
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def test_half_of_an_answer_is_none() -> None:
-    whole = {"status": "success", "data": {"resultType": "matrix", "result": []}}
-    cases = [
-        (200, json.dumps(whole | {"warnings": ["store-2 is down"]}).encode(), "answers in part: store-2 is down"),
-        (200, json.dumps(whole | {"isPartial": True}).encode(), "answers in part"),
-        (422, b'{"status": "error", "error": "query processing would load too many samples"}', "too many samples"),
-        (502, b"<html>bad gateway</html>", "answers 502, and not as Prometheus does"),
-        (200, b'{"status": "success"}', "without a result"),
-    ]
-    for status, content, said in cases:
-        with answering(status, content) as url, pytest.raises(LabError, match=said):
-            Prometheus(url).daily("up", "instance", 0, 3)
-    with (
-        answering(200, json.dumps(whole).encode(), wait=1.0) as url,
-        pytest.raises(LabError, match=r"not answered for 0\.2 s"),
-    ):
-        Prometheus(url, timeout_s=0.2).daily("up", "instance", 0, 3)
-    with pytest.raises(LabError, match="cannot be asked"):
-        Prometheus("http://127.0.0.1:9").daily("up", "instance", 0, 3)
-    with pytest.raises(LabError, match="not an address"):
-        Prometheus("prometheus:9090").daily("up", "instance", 0, 3)
-    late = {"status": "success", "data": {"resultType": "scalar", "result": [0, str(time.time() - 900)]}}
-    with (
-        answering(200, json.dumps(late).encode()) as url,
-        pytest.raises(LabError, match=r"clock of .* differs by -90[0-9] s"),
-    ):
-        Prometheus(url).check_clock()
+    found = verdict.decide(made()[1], Empty(), NOW)
+    assert found.verdict == "REFUSED" and found.reason.startswith("80 of 80 hosts have no data (100.0 %)")
 
 
 @pytest.mark.parametrize("engine", real.NEEDED)
@@ -445,6 +397,29 @@ def test_rules_are_right_and_name_each_server_s_trouble() -> None:
     for words in (["check", "rules", "rules.yaml"], ["test", "rules", "rules_test.yaml"]):
         done = subprocess.run(["promtool", *words], cwd=PACKAGED, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not real.is_here(), reason="no promtool; ./dev setup")
+def test_lost_scrapes_do_not_lower_gib_seconds(tmp_path: Path) -> None:
+    """Two processes of half a GiB: all day; with every third scrape lost; ended at noon."""
+    series, asked = [], metrics.filled(metrics.METRICS[1].query, "instance", 'service="web"', "10m")
+    scraped, lost, half = "{0}+0x150", "{0} _ {0} " * 50, "{0}+0x72"
+    for host, of_exporter, of_process in (("whole", scraped, scraped), ("lossy", lost, lost), ("ended", scraped, half)):
+        series.append((f'hakmem_exporter_build{{instance="{host}",exporter="1"}}', of_exporter.format(1)))
+        for process in "01":
+            labels = f'{{instance="{host}",service="web",process="{process}",allocator="glibc"}}'
+            series.append((f"hakmem_process_resident_bytes{labels}", of_process.format(1 << 29)))
+    figures = {"whole": 86_400, "lossy": 86_400, "ended": 43_200}
+    wanted = [{"labels": f'{{instance="{host}"}}', "value": value} for host, value in figures.items()]
+    test = {
+        "interval": "10m",
+        "input_series": [{"series": name, "values": values} for name, values in series],
+        "promql_expr_test": [{"expr": f"round({asked}, 600)", "eval_time": "1440m", "exp_samples": wanted}],
+    }
+    (tmp_path / "lost.yaml").write_text(json.dumps({"evaluation_interval": "1m", "tests": [test]}))
+    command = ["promtool", "test", "rules", "lost.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def known_metrics() -> set[str]:

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{mpsc, Arc, Mutex};
+use std::sync::{mpsc, Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::elf::Files;
@@ -74,6 +74,8 @@ pub struct Settings {
 pub struct Host {
     pub settings: Settings,
     files: Files,
+    /// When the machine started, as its clock said at the first look: a clock that is set later moves no process's start.
+    boot: OnceLock<f64>,
     places: Mutex<Places>,
     waiting: AtomicUsize,
 }
@@ -139,7 +141,7 @@ struct Found {
 
 impl Host {
     pub fn new(settings: Settings) -> Host {
-        Host { settings, files: Files::default(), places: Mutex::default(), waiting: AtomicUsize::new(0) }
+        Host { settings, files: Files::default(), boot: OnceLock::new(), places: Mutex::default(), waiting: AtomicUsize::new(0) }
     }
 
     pub fn folder(&self, pid: u32) -> PathBuf {
@@ -150,8 +152,8 @@ impl Host {
     pub fn look(self: &Arc<Host>) -> Look {
         let began = Instant::now();
         let mut look = Look::default();
-        let boot = process::boot_seconds(&self.settings.proc);
-        let mut found = self.processes(boot);
+        let boot = self.boot.get_or_init(|| process::boot_seconds(&self.settings.proc));
+        let mut found = self.processes(*boot);
         found.sort_by_key(|each| std::cmp::Reverse(each.kernel.resident));
         for each in found.split_off(found.len().min(self.settings.most_processes)) {
             look.left_out += 1;
@@ -211,8 +213,9 @@ impl Host {
     }
 
     /// One process, and why HAKMEM's figures are missing. None: it has ended.
-    fn one(&self, found: Found) -> (Option<Seen>, Option<Fault>) {
+    fn one(&self, mut found: Found) -> (Option<Seen>, Option<Fault>) {
         let folder = self.folder(found.pid);
+        process::add_status(&folder, &mut found.kernel);
         let cgroup = process::cgroup_path(&folder);
         let service = cgroup.as_deref().and_then(process::unit).map_or(found.command, |unit| process_name(unit));
         let mut seen = Seen {

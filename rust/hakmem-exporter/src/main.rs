@@ -31,7 +31,8 @@ struct Arguments {
 }
 
 async fn serve(arguments: Arguments, token: Option<String>) -> std::io::Result<()> {
-    let settings = Settings { proc: arguments.proc, cgroups: arguments.cgroups, most_processes: arguments.processes, patience: PATIENCE };
+    let settings =
+        Settings { proc: arguments.proc, cgroups: arguments.cgroups, most_processes: arguments.processes, patience: PATIENCE };
     let app = Arc::new(App::new(Host::new(settings), token));
     let listener = tokio::net::TcpListener::bind(arguments.listen).await?;
     println!("serving http://{}/metrics", listener.local_addr()?);

@@ -146,7 +146,7 @@ pub fn boot_seconds(proc: &Path) -> f64 {
     found.and_then(|word| word.trim().parse().ok()).unwrap_or(0.0)
 }
 
-/// The kernel's figures from stat and status; None: it has ended, is a zombie, or belongs to the kernel.
+/// The kernel's figures from stat; None: it has ended, is a zombie, or belongs to the kernel.
 pub fn kernel(folder: &Path, boot: f64) -> Option<(Kernel, String)> {
     let stat = fs::read(folder.join("stat")).ok()?;
     let open = stat.iter().position(|&byte| byte == b'(')?;
@@ -160,7 +160,7 @@ pub fn kernel(folder: &Path, boot: f64) -> Option<(Kernel, String)> {
         return None;
     }
     let ticks = rustix::param::clock_ticks_per_second().max(1) as f64;
-    let mut found = Kernel {
+    let found = Kernel {
         resident: word(21)?.saturating_mul(rustix::param::page_size() as u64),
         minor_faults: word(7)?,
         major_faults: word(9)?,
@@ -170,14 +170,18 @@ pub fn kernel(folder: &Path, boot: f64) -> Option<(Kernel, String)> {
         start_seconds: boot + word(19)? as f64 / ticks,
         ..Kernel::default()
     };
+    Some((found, command))
+}
+
+/// Adds what status alone has.
+pub fn add_status(folder: &Path, kernel: &mut Kernel) {
     let _ = lines(&folder.join("status"), |line| {
         if line.starts_with("VmPTE:") {
-            found.page_tables = kilobytes(line);
+            kernel.page_tables = kilobytes(line);
         } else if line.starts_with("VmSwap:") {
-            found.swap = kilobytes(line);
+            kernel.swap = kilobytes(line);
         }
     });
-    Some((found, command))
 }
 
 /// The path of the control group of version 2, or of version 1's memory controller.
@@ -293,8 +297,9 @@ mod tests {
 
     #[test]
     fn this_process_has_figures() {
-        let (found, command) = kernel(Path::new("/proc/self"), 0.0).unwrap();
-        assert!(found.resident > 0 && found.threads > 0 && found.minor_faults > 0);
+        let (mut found, command) = kernel(Path::new("/proc/self"), 0.0).unwrap();
+        add_status(Path::new("/proc/self"), &mut found);
+        assert!(found.page_tables > 0 && found.resident > 0 && found.threads > 0 && found.minor_faults > 0);
         assert!(!command.is_empty());
         let mut sums = found.clone();
         let all = resident_mappings(Path::new("/proc/self"), &mut sums).unwrap();

@@ -17,7 +17,12 @@ fn served(clients: impl FnOnce(SocketAddr) + Send + 'static) -> Duration {
     let took = runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let settings = Settings { proc: PathBuf::from("/proc"), cgroups: PathBuf::from("/sys/fs/cgroup"), most_processes: 10, patience: PATIENCE };
+        let settings = Settings {
+            proc: PathBuf::from("/proc"),
+            cgroups: PathBuf::from("/sys/fs/cgroup"),
+            most_processes: 10,
+            patience: PATIENCE,
+        };
         let app = router(Arc::new(App::new(Host::new(settings), None)));
         let (told, ended) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {

@@ -19,7 +19,12 @@ static GLOBAL: hakmem::Hakmem = hakmem::Hakmem;
 
 fn host(most_processes: usize) -> Arc<Host> {
     let patience = Duration::from_secs(120); // the machine may be busy
-    Arc::new(Host::new(Settings { proc: PathBuf::from("/proc"), cgroups: PathBuf::from("/sys/fs/cgroup"), most_processes, patience }))
+    Arc::new(Host::new(Settings {
+        proc: PathBuf::from("/proc"),
+        cgroups: PathBuf::from("/sys/fs/cgroup"),
+        most_processes,
+        patience,
+    }))
 }
 
 /// The tests share the process that they look at: one at a time.

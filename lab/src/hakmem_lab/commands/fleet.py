@@ -63,18 +63,21 @@ Example:
 
 DIFF = """Draw the difference of two groups' heap profiles as a flame graph, per host.
 
-Each folder holds pprof files, one per host or more, as /debug/pprof/heap of hakmem-exporter or 'hakmem profile -o
-FILE.pb.gz' makes them. Red is more in the second folder.
+Each group is a folder of pprof files, one per host or more, as /debug/pprof/heap of hakmem-exporter or 'hakmem profile
+-o FILE.pb.gz' makes them; or, with --parca or --pyroscope, label matchers of what that server has, with an offset for
+an earlier time. Red is more in the second group.
 
-Example:
+Examples:
 
   hakmem fleet diff control/ hakmem/ -o difference.html
+
+  hakmem fleet diff --parca http://parca:7070 'service="web" offset 7d' 'service="web"'
 """
 
 Url = Annotated[str, typer.Option("--prometheus", metavar="URL", help="Prometheus, or what speaks its protocol.")]
 Token = Annotated[
     Path | None,
-    typer.Option("--token-file", metavar="FILE", help="A file with a bearer token for it.", show_default=False),
+    typer.Option("--token-file", metavar="FILE", help="A file with a bearer token for the server.", show_default=False),
 ]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="The longest wait for one answer.")]
 
@@ -82,11 +85,14 @@ Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="The lo
 def _prometheus(url: str, token: Path | None, timeout: float) -> Prometheus:
     from hakmem_lab.fleet.prometheus import Prometheus
 
+    return Prometheus(url, _token(token), timeout)
+
+
+def _token(file: Path | None) -> str:
     try:
-        text = token.read_text(encoding="ascii").strip() if token else ""
+        return file.read_text(encoding="ascii").strip() if file else ""
     except (OSError, ValueError) as error:
-        raise LabError(f"--token-file {token}: {getattr(error, 'strerror', 'no token')}") from None
-    return Prometheus(url, text, timeout)
+        raise LabError(f"--token-file {file}: {getattr(error, 'strerror', 'no token')}") from None
 
 
 def plan(
@@ -170,12 +176,11 @@ def first_day(text: str) -> int:
 
 def _show_plan(made: Plan, path: Path) -> None:
     from hakmem_lab.terminal.amounts import counted
-    from hakmem_lab.terminal.console import out
 
     arms = [each.arm for each in made.hosts]
     blocks = counted(len({each.block for each in made.hosts}), "block")
     with_it = f"{counted(arms.count('hakmem'), 'host')} with HAKMEM, {arms.count('control')} without"
-    out.print(f"{with_it}, in {blocks}; seed {made.seed}", soft_wrap=True)
+    _say(f"{with_it}, in {blocks}; seed {made.seed}")
     units = {each.name: " %" if each.scale == "ratio" else "" for each in made.metrics}
     rows = []
     for each in made.power:
@@ -187,9 +192,15 @@ def _show_plan(made: Plan, path: Path) -> None:
     _print_table("What it can find", heads, rows)
     rest = [each.name for each in made.metrics if each.name not in {of.metric for of in made.power}]
     if rest:
-        said = f"nothing to measure, for hosts have had none or hardly any: {', '.join(rest)}"
-        out.print(said, markup=False, soft_wrap=True)
-    out.print(f"plan: {path}", markup=False, soft_wrap=True)
+        _say(f"nothing to measure, for hosts have had none or hardly any: {', '.join(rest)}")
+    _say(f"plan: {path}")
+
+
+def _say(text: str) -> None:
+    """Prints a sentence; a terminal breaks it between words."""
+    from hakmem_lab.terminal.console import out
+
+    out.print(text, markup=False, soft_wrap=not out.is_terminal)
 
 
 def _print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -245,12 +256,10 @@ def written(path: Path, text: str) -> None:
 
 
 def _show(found: FleetVerdict) -> None:
-    from hakmem_lab.terminal.console import out
-
     said = [f"{found.verdict}: {found.reason}", *(f"  and {each}" for each in found.refusals[1:])]
     said += [f"day {found.day} of {found.days}; {found.hosts} hosts, {found.treated} of them with HAKMEM", *found.notes]
     for each in said:
-        out.print(each, markup=False, soft_wrap=True)
+        _say(each)
     rows = []
     for row in found.rows:
         form = "{:+.2f} %" if row.scale == "ratio" else "{:+.4f}"
@@ -276,19 +285,33 @@ def page(
 
 
 def diff(
-    before: Annotated[Path, typer.Argument(metavar="FOLDER", help="pprof files of the group without.")],
-    after: Annotated[Path, typer.Argument(metavar="FOLDER", help="pprof files of the group with HAKMEM.")],
+    before: Annotated[str, typer.Argument(metavar="GROUP", help="The group without: a folder, or label matchers.")],
+    after: Annotated[str, typer.Argument(metavar="GROUP", help="The group with HAKMEM.")],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE.html", help="Where the page goes.")] = Path(
         "difference.html"
     ),
+    parca: Annotated[str, typer.Option(metavar="URL", help="Take the profiles from Parca.", show_default=False)] = "",
+    pyroscope: Annotated[
+        str, typer.Option(metavar="URL", help="Take the profiles from Pyroscope.", show_default=False)
+    ] = "",
+    host_label: Annotated[str, typer.Option(metavar="LABEL", help="The label that names a host.")] = "instance",
+    token_file: Token = None,
+    timeout: Timeout = 120.0,
 ) -> None:
-    from hakmem_lab.fleet import profiles
+    from hakmem_lab.fleet import profilers, profiles
     from hakmem_lab.pages import flame
     from hakmem_lab.profile import formats
     from hakmem_lab.terminal import console
     from hakmem_lab.terminal.amounts import in_bytes
 
-    found = formats.difference(profiles.folder(before), profiles.folder(after))
+    if parca and pyroscope:
+        raise LabError("--parca and --pyroscope: one of them at a time")
+    if parca or pyroscope:
+        made = profilers.Parca if parca else profilers.Pyroscope
+        server = made(parca or pyroscope, host_label, _token(token_file), timeout)
+        found = formats.difference(server.mean(before), server.mean(after))
+    else:
+        found = formats.difference(profiles.folder(Path(before)), profiles.folder(Path(after)))
     written(out, flame.page(found, "growth", f"{after} against {before}, per host"))
     grown = found.total("growth").bytes
     console.out.print(f"{in_bytes(abs(grown))} {'more' if grown >= 0 else 'less'} per host", soft_wrap=True)

@@ -36,7 +36,7 @@ def filled(query: str, host_label: str, select: str, step: str) -> str:
     """A query with the label, the selector and the resolution in their places."""
     # Half a step less than a day: its samples, whether an engine counts a range's left end (Prometheus 2) or not
     # (Prometheus 3, VictoriaMetrics).
-    found = query.replace("$day", f"{86_400_000 - 500 * seconds(step)}ms").replace("$seconds", str(seconds(step)))
+    found = query.replace("$day", f"{86_400_000 - 500 * seconds(step)}ms")
     found = found.replace("$host", host_label).replace("$step", step)
     return re.sub(r"\{([^{}]*),\s*\$select\}|\{\$select\}", lambda m: _selector(m.group(1), select), found)
 
@@ -62,7 +62,9 @@ METRICS = (
     ),
     Metric(
         name="GiB-seconds",
-        query="sum_over_time((sum by ($host) (hakmem_process_resident_bytes{$select}) / 2^30)[$day:$step]) * $seconds",
+        # Of the scrapes that arrived: lost ones lower nothing, one that found no process of the service counts as 0.
+        query="sum_over_time((sum by ($host) (hakmem_process_resident_bytes{$select}) / 2^30)[$day:$step]) "
+        "/ count_over_time((count by ($host) (hakmem_exporter_build))[$day:$step]) * 86400",
         role="guard",
     ),
     Metric(

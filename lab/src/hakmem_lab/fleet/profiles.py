@@ -43,11 +43,16 @@ def read(path: Path, share: float, into: Samples) -> int:
         raise LabError(f"{path} is not a heap profile in pprof's format") from None
 
 
+def place(types: list[str], name: str) -> int:
+    """Which value of a sample this is; -1: a server's answer has bytes alone."""
+    return types.index(name) if name in types else -1
+
+
 def add(profile: Any, share: float, into: Samples) -> int:
     text = list(profile.string_table)
     types = [text[each.type] for each in profile.sample_type]
     names = {kind: [f"{formats.PPROF_TYPES[kind]}_{what}" for what in ("objects", "space")] for kind in KINDS}
-    columns = {kind: [types.index(name) for name in both] for kind, both in names.items() if both[1] in types}
+    columns = {kind: [place(types, name) for name in both] for kind, both in names.items() if both[1] in types}
     if not columns:
         raise ValueError("a profile of something else")
     functions = {each.id: (text[each.name], text[each.filename]) for each in profile.function}
@@ -59,6 +64,6 @@ def add(profile: Any, share: float, into: Samples) -> int:
         stack = tuple(frame for each in sample.location_id for frame in frames[each])
         values = into[stack, labels_of({text[each.key]: text[each.str] for each in sample.label})]
         for kind, (objects, size) in columns.items():
-            one = Estimate(sample.value[objects] * share, sample.value[size] * share)
+            one = Estimate(sample.value[objects] * share if objects >= 0 else 0.0, sample.value[size] * share)
             values[kind] = values.get(kind, Estimate()) + one
     return int(profile.period)

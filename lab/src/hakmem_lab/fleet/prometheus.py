@@ -5,8 +5,11 @@ An answer that is late, partial or not Prometheus' is an error: no verdict is ma
 
 from __future__ import annotations
 
+import json
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +46,7 @@ class Prometheus:
     def _get(self, path: str, **parameters: Any) -> Any:
         asked = str(parameters.get("query", path))[:200]
         try:
-            answer = self.client.post(f"/api/v1/{path}", data=parameters)
+            answer, text = self._answer(path, parameters)
         except (httpx.UnsupportedProtocol, httpx.InvalidURL):
             raise self._no_url() from None
         except httpx.TimeoutException:
@@ -54,7 +57,7 @@ class Prometheus:
         except httpx.HTTPError as error:
             raise LabError(f"{self.url} cannot be asked: {error}", "Does it run, and is the address right?") from None
         try:
-            content = answer.json()
+            content = json.loads(text)
         except ValueError:
             raise LabError(f"{self.url} answers {answer.status_code}, and not as Prometheus does") from None
         if not isinstance(content, dict) or content.get("status") != "success":
@@ -68,12 +71,31 @@ class Prometheus:
             raise LabError(f"{self.url} answers {asked} without a result: is it Prometheus?")
         return data
 
+    def _answer(self, path: str, parameters: dict[str, Any]) -> tuple[httpx.Response, bytes]:
+        """The answer, which is late if its last byte is."""
+        until = time.monotonic() + self.timeout_s
+        parts = []
+        with self.client.stream("POST", f"/api/v1/{path}", data=parameters) as answer:
+            for part in answer.iter_bytes():
+                parts.append(part)
+                if time.monotonic() > until:
+                    raise httpx.ReadTimeout("its last byte is late")
+        return answer, b"".join(parts)
+
+    @contextmanager
+    def _reading(self, query: str) -> Iterator[None]:
+        """What is read in it has the form of Prometheus' answers, or it is a LabError."""
+        try:
+            yield
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError):
+            raise LabError(f"{self.url} answers {query[:200]} in another form than Prometheus") from None
+
     def check_clock(self) -> None:
         """Refuses an engine whose clock is not ours: days would be cut at other times."""
         found = self._get("query", query="time()")
-        theirs = (
-            float(found["result"][1]) if found.get("resultType") == "scalar" else float(found["result"][0]["value"][1])
-        )
+        is_scalar = found.get("resultType") == "scalar"
+        with self._reading("time()"):
+            theirs = float(found["result"][1] if is_scalar else found["result"][0]["value"][1])
         if abs(theirs - time.time()) > CLOCKS_S:
             raise LabError(
                 f"the clock of {self.url} differs by {theirs - time.time():+.0f} s from this machine's",
@@ -87,8 +109,12 @@ class Prometheus:
         if days < 1:
             return {}
         found = self._get("query_range", query=query, start=first_day + DAY_S, end=first_day + days * DAY_S, step=DAY_S)
+        with self._reading(query):
+            return self._rows(found["result"], query, host_label, first_day, days)
+
+    def _rows(self, result: Any, query: str, host_label: str, first_day: int, days: int) -> dict[str, Array]:
         rows: dict[str, Array] = {}
-        for series in found["result"]:
+        for series in result:
             host = series["metric"].get(host_label)
             if host is None:
                 raise LabError(
@@ -106,7 +132,8 @@ class Prometheus:
     def instant(self, query: str, at: float) -> list[tuple[dict[str, str], float]]:
         """Labels and values at one moment."""
         found = self._get("query", query=query, time=at)
-        return [(dict(each["metric"]), float(each["value"][1])) for each in found["result"]]
+        with self._reading(query):
+            return [(dict(each["metric"]), float(each["value"][1])) for each in found["result"]]
 
 
 def table(rows: dict[str, Array], hosts: list[str], days: int) -> Array:

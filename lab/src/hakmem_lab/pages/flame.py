@@ -88,6 +88,7 @@ def page(report: Report, kind: str, title: str) -> str:
         for each in report.kinds
     )
     total = report.total(kind)
+    error = f" ± {in_bytes(total.error)}" if total.error else ""  # profiles of other tools do not tell it
     lifetime = '<option value="lifetime">lifetime of freed blocks</option>' if report.lifetimes else ""
     missed = f" {counted(report.profile.missed, 'sample')} missing." if report.profile.missed else ""
     about = f" It began while the process ran: {report.profile.about}." if report.profile.about else ""
@@ -98,8 +99,8 @@ def page(report: Report, kind: str, title: str) -> str:
 <style>{asset("page.css")}{asset("flame.css")}</style></head>
 <body class="flame"><main>
 <h1>Heap of {html.escape(title)}</h1>
-<p class="soft">Estimated from a sample of one block in {report.interval} bytes: {in_bytes(total.bytes)}
-± {in_bytes(total.error)} {ABOUT[kind]}.{missed}{html.escape(about)}
+<p class="soft">Estimated from a sample of one block in {report.interval} bytes: {in_bytes(total.bytes)}{error}
+{ABOUT[kind]}.{missed}{html.escape(about)}
 A frame's width is what it and the functions it called allocated; click to zoom, or use the
 arrow keys, Enter and Escape.</p>
 {memory_chart(report.profile)}

@@ -40,7 +40,7 @@ def _figure(row: Row, value: float) -> str:
 
 def _cells(row: Row) -> list[Cell]:
     interval = (_figure(row, each) for each in (row.gain, row.low, row.high))
-    return [row.metric, row.role, *interval, f"{row.p:.2g}", row.word, row.reason]
+    return [row.metric, row.word, *interval, f"{row.p:.2g}", row.role, row.reason]
 
 
 def write(found: FleetVerdict, path: Path, single: bool) -> None:
@@ -54,7 +54,7 @@ def write(found: FleetVerdict, path: Path, single: bool) -> None:
     rows = [_cells(row) for row in found.rows]
     if rows:
         page.heading("Every metric")
-        page.table(["metric", "as", "gain", "from", "to", "p", "verdict", "why"], rows)
+        page.table(["metric", "verdict", "gain", "from", "to", "p", "as", "why"], rows)
         page.heading("Day by day")
         page.text("Intervals hold together at all days, so the first one that excludes 0 may be believed.", "soft")
     for row in found.rows:
