@@ -31,14 +31,8 @@ bool hak__supers_move(size_t from, size_t size, size_t to, size_t new_size);
  * at once, the SuperSlab is bare after all. */
 size_t hak__supers_open(bool whole, bool *fresh);
 
-/* Bytes of slabs in use in bare SuperSlabs that have no piece. span/pool.c counts a SuperSlab's slabs that come into use or, modulo 2^64,
- * go out of it. */
+/* Bytes of slabs in use in bare SuperSlabs that have no piece. span/pool.c counts the slabs that come into use and go out of it. */
 extern hak_counter hak__pieces_missing;
-hak_inline void hak__pieces_count(size_t super, uint64_t slabs)
-{
-    if (hak_unlikely(hak__super_is_bare(super)))
-        hak_fetch_add(&hak__pieces_missing, slabs << HAK_SLAB_SHIFT, HAK_RELAXED);
-}
 
 /* Map and unmap a piece of a bare SuperSlab, in the caller's slabs. 0 or an errno code; false: the system refuses. */
 int hak__piece_map(void *start, size_t bytes);

@@ -156,6 +156,7 @@ bool hak__slabs_close(struct hak_super *super)
 struct hak_tier_figures hak__tier_counts;
 
 static void tier_add(_Atomic uint64_t *count, uint64_t n) { hak_fetch_add(count, n, HAK_RELAXED); }
+static void pieces_count(uint64_t slabs) { hak_fetch_add(&hak__pieces_missing, slabs << HAK_SLAB_SHIFT, HAK_RELAXED); }
 
 static bool is_draining(size_t at) { return hak_load(&(hak__super_words - at / 64)->draining, HAK_SEQ_CST) >> at % 64 & 1; }
 
@@ -172,8 +173,10 @@ static bool set_draining(size_t super, bool value)
     return true;
 }
 
-void hak__tier_claimed(size_t super, uint64_t word)
+void hak__tier_claimed(size_t super, uint64_t word, unsigned count)
 {
+    if (hak_unlikely(hak__super_is_bare(super)))
+        pieces_count(count);
     if (hak_likely(!is_draining(super)) || hak__slabs_used(word) < HAK_TIER_HIGH)
         return;
     if (set_draining(super, false))
@@ -183,9 +186,8 @@ void hak__tier_claimed(size_t super, uint64_t word)
 /* Looks again for a claim that came between the first look and the bit, and has seen no bit. */
 static void begin_to_drain(size_t super)
 {
-    if (set_draining(super, true))
-        tier_add(&hak__tier_counts.to_draining, 1);
-    hak__tier_claimed(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
+    tier_add(&hak__tier_counts.to_draining, set_draining(super, true));
+    hak__tier_claimed(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST), 0);
 }
 
 /* Whether SuperSlabs that stay HOT have unused slabs to serve in place of DRAINING ones. */
@@ -266,24 +268,17 @@ static void clear_hints(size_t super, uint64_t slabs)
         set_hints(super, hak_load(&hak__supers[super].slabs, HAK_SEQ_CST));
 }
 
-static size_t pool_claim(size_t super, unsigned count, bool *fresh, uint64_t *left)
-{
-    uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, left);
-    if (at == HAK_NO_SLAB)
-        return HAK_NO_RUN;
-    hak__tier_claimed(super, *left);
-    hak__pieces_count(super, count);
-    return super * HAK_SUPER_SLABS + at;
-}
-
 /* A claim leaves the hints, which all threads read all the time, as they are. A thread misled by one clears it. */
 static size_t claim_in(size_t super, unsigned count, bool *fresh)
 {
     uint64_t left;
-    size_t found = pool_claim(super, count, fresh, &left);
-    if (found == HAK_NO_RUN)
+    uint32_t at = hak__slabs_claim(&hak__supers[super], count, fresh, &left);
+    if (at == HAK_NO_SLAB) {
         clear_hints(super, left);
-    return found;
+        return HAK_NO_RUN;
+    }
+    hak__tier_claimed(super, left, count);
+    return super * HAK_SUPER_SLABS + at;
 }
 
 /* --- search -------------------------------------------------------------------------------------------------------- */
@@ -381,7 +376,7 @@ size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh)
     set_hints(super, first == 0 ? hak_load(&hak__supers[super].slabs, HAK_SEQ_CST)
                                 : (*fresh ? hak__slabs_release_clean : hak__slabs_release)(&hak__supers[super], 0, first));
     hak_fetch_add(&hak__pool_counts.opened, 1, HAK_RELAXED);
-    hak__pieces_count(super, count);
+    pieces_count(hak__super_is_bare(super) ? count : 0);
     return super * HAK_SUPER_SLABS + first;
 }
 
@@ -391,7 +386,11 @@ size_t hak__pool_take_near(size_t slab, unsigned count, bool *fresh)
     size_t super = slab / HAK_SUPER_SLABS;
     uint64_t left;
     bool may = super < hak__arena_top() && !hak__tier_draining(super) && !is_last(super);
-    return may ? pool_claim(super, count, fresh, &left) : HAK_NO_RUN;
+    uint32_t at = may ? hak__slabs_claim(&hak__supers[super], count, fresh, &left) : HAK_NO_SLAB;
+    if (at == HAK_NO_SLAB)
+        return HAK_NO_RUN;
+    hak__tier_claimed(super, left, count);
+    return super * HAK_SUPER_SLABS + at;
 }
 
 size_t hak__pool_take(unsigned count, bool *fresh)
@@ -413,7 +412,7 @@ bool hak__pool_extend(size_t slab, unsigned count, unsigned new_count)
     uint64_t left;
     if (hak__super_is_bare(super) || !hak__slabs_claim_at(&hak__supers[super], first, new_count - count, &left))
         return false;
-    hak__tier_claimed(super, left);
+    hak__tier_claimed(super, left, new_count - count);
     return true;
 }
 
@@ -436,8 +435,10 @@ static uint64_t pool_release(size_t super, size_t slab, unsigned count)
 {
     hak_assert(slab % HAK_SUPER_SLABS + count <= HAK_SUPER_SLABS, "a run lies in one SuperSlab");
     unsigned first = (unsigned)(slab % HAK_SUPER_SLABS);
-    hak__pieces_count(super, 0 - (uint64_t)count);
-    return (hak__super_is_bare(super) ? hak__slabs_release_clean : hak__slabs_release)(&hak__supers[super], first, count);
+    if (hak_likely(!hak__super_is_bare(super)))
+        return hak__slabs_release(&hak__supers[super], first, count);
+    pieces_count(0 - (uint64_t)count);
+    return hak__slabs_release_clean(&hak__supers[super], first, count);
 }
 
 void hak__pool_give(size_t slab, unsigned count)

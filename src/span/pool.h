@@ -82,8 +82,8 @@ hak_inline bool hak__tier_draining(size_t super)
     return (hak_load(&(hak__super_words - super / 64)->draining, HAK_RELAXED) >> super % 64 & 1) != 0;
 }
 
-/* Updates the tier after a claim has made the SuperSlab's word `word`. From any thread. */
-void hak__tier_claimed(size_t super, uint64_t word);
+/* After a claim of `count` slabs has made the SuperSlab's word `word`: updates its tier and the missing pieces. From any thread. */
+void hak__tier_claimed(size_t super, uint64_t word, unsigned count);
 
 /* Makes little-used SuperSlabs drain. For upkeep; any thread, at any time. */
 void hak__tiers_step(void);
