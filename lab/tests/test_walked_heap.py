@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hakmem_lab.inspect import block_types, waste
 from hakmem_lab.inspect.arrays import np
 from hakmem_lab.inspect.block_types import Types
+from hakmem_lab.target import elf, process
 from tests.walked import BASE, CODE, DATA, PAGE, SLAB, TYPE, at, built, filled, pointing, saved, word
 
 # --- the walk ---------------------------------------------------------------------------------------------------------
@@ -85,6 +87,7 @@ def test_zero_and_equal_blocks() -> None:
 
 def test_equal_blocks_of_two_sizes_are_no_copies() -> None:
     assert saved(built({64: [filled(64)], 128: [filled(64) + bytes(64)]})) == {}
+    assert waste.find(built({16: [filled(16)], 32: [filled(32)]})).rounding_most == 15 + 15
 
 
 def test_text_ends_at_its_0_and_the_most_frequent_is_the_example() -> None:
@@ -96,6 +99,8 @@ def test_text_ends_at_its_0_and_the_most_frequent_is_the_example() -> None:
     assert group.type == "text" and group.saved == {"equal": 64 + 128} and group.bytes == 320
     assert group.example == "'another one', 3 times"
     assert saved(built({64: [text(b"a word!", 1), text(b"a word!", 2)]})) == {}  # may be a number
+    (group,) = waste.find(built({128: [b"x" * 50 + bytes(78)] * 2})).groups
+    assert group.example == f"'{'x' * 40}', 2 times"
 
 
 def test_tails() -> None:
@@ -111,6 +116,13 @@ def test_tails() -> None:
     assert by_size[8192] == {"tail": 8192 - 3072}  # 6,144 bytes need a block of 8,192
     assert by_size[256] == {"tail": 192} and by_size[128] == {}
     assert by_size[0] == {"tail": 2 * PAGE}
+
+
+def test_tails_of_huge_blocks_are_whole_pages_from_a_quarter_on() -> None:
+    for used, size, tail in ((9, 12, 3), (10, 13, 0), (8 * PAGE + 1, 13 * PAGE, 4 * PAGE)):
+        unit = PAGE if tail < PAGE else 1
+        heap = built({}, [filled(used * unit) + bytes((size - used) * unit)])
+        assert saved(heap) == ({"tail": tail * unit} if tail else {})
 
 
 def test_a_tail_that_was_never_touched_costs_nothing() -> None:
@@ -148,6 +160,19 @@ def test_joined() -> None:
     pointing(heap, 128, 0, at(heap, 1024))
     pointing(heap, 256, 0, at(heap, 1024, 1))
     assert saved(heap) == {"joined": 8}
+
+
+def test_joined_with_the_first_block_and_beside_pointers_to_none() -> None:
+    heap = built({1024: [filled(1024, 5), filled(1024, 6)], 64: [filled(64, i) for i in range(3)]})
+    pointing(heap, 64, 1, at(heap, 1024))
+    assert saved(heap) == {"joined": 8}
+    for place in range(3):  # a free place, and what lies behind a span's blocks
+        pointing(heap, 64, place, at(heap, 64) + 3 * 64, 2)
+    pointing(heap, 64, 1, heap.blocks.top - 8, 3)
+    pointing(heap, 64, 1, heap.blocks.top, 4)
+    assert saved(heap) == {"joined": 8}
+    pointing(heap, 1024, 1, at(heap, 1024))  # from a block behind it
+    assert saved(heap) == {}
 
 
 def test_sparse_spans() -> None:
@@ -188,10 +213,10 @@ def test_sampled_blocks_have_their_own_figures() -> None:
 
 
 def test_what_waste_says() -> None:
-    saved = dict.fromkeys(waste.KINDS, 0) | {"zero": 1 << 20, "sparse": 2048}
+    saved = dict.fromkeys(waste.KINDS, 0) | {"zero": 1 << 20, "sparse": 2 << 20}
     found = waste.Waste([], saved, 4 << 20, 3, 4 << 20, 0, 0, 0)
     assert waste.says(found, "it") == [
-        "it: 1.0 MiB could be saved of 4.0 MiB resident in 3 live blocks (25 %), 2 KiB between them."
+        "it: 1.0 MiB could be saved of 4.0 MiB resident in 3 live blocks (25 %), 2.0 MiB between them."
     ]
     more = waste.Waste([], saved, 5 << 20, 1, 4 << 20, 1024, 4096, 0)
     said = waste.says(more, "it")
@@ -251,6 +276,15 @@ def test_types_by_vtable_type_and_first_word() -> None:
     order, python, zeros, pointer, collected, other, not_there = types_of(heap)
     assert order in ("Order", "_ZTV5Order") and python == collected == "PyUnicode_Type"
     assert (zeros, pointer, other, not_there) == ("zeros", "a pointer first", "other data", "other data")
+    assert types_of(built({16: [filled(16)]})) == ["other data"]
+
+
+def test_among_many_words_a_type_is_one_that_repeats() -> None:
+    def of(others: int, alike: int = 1) -> str:
+        contents = [word(CODE) + filled(56, i) for i in range(alike)]
+        return types_of(built({64: [*contents, *(filled(64, 50 + i) for i in range(others))]}))[0]
+
+    assert of(127) != "other data" and of(128) == "other data" and of(128, 2) != "other data"
 
 
 def test_a_class_that_a_python_program_defined() -> None:
@@ -262,6 +296,8 @@ def test_a_class_that_a_python_program_defined() -> None:
     heap.memory.write(kind + 8, word(CODE + 8))
     heap.memory.write(kind + 24, word(name))
     assert types_of(heap)[0] == "Python's Order"
+    heap.memory.write(name, b"O" * 70)
+    assert types_of(heap)[0] == "Python's " + "O" * 64
     heap.memory.write(name, b"Or der\0")
     assert types_of(heap)[0] == "other data"
     heap.memory.write(name, b"Order\0")
@@ -288,3 +324,32 @@ def test_symbols_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names == ["one", "one", "", "", "two", "two", ""]
     symbols.tables["/lib/it.so"] = (CODE, [(0x10, 16, "late")])
     assert symbols.name(CODE) == ""
+
+
+def test_symbols_are_read_once_from_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heap, asked = built({64: [filled(64)]}), list[tuple[Path, int]]()
+    second = CODE + 16 * PAGE
+
+    def load_bias(file: Path, offset: int, first: int) -> int:
+        asked.append((file, first))
+        return first - 64
+
+    mapped = [
+        (CODE, CODE + PAGE, "/it"),
+        (second, second + PAGE, "/other"),
+        (second + PAGE, second + 2 * PAGE, "/other"),
+    ]
+    monkeypatch.setattr(type(heap.allocator), "mapped_files", lambda _: mapped)
+    monkeypatch.setattr(process, "inside", lambda pid, path: tmp_path / f"{pid}{path[1:]}")
+    monkeypatch.setattr(elf, "describe", lambda file: True)
+    monkeypatch.setattr(elf, "load_bias", load_bias)
+    monkeypatch.setattr(elf, "objects", lambda file: [(64, 8, file.name)])
+    (tmp_path / "7other").touch()
+    symbols = block_types.Symbols(heap)
+    assert [symbols.name(each) for each in (CODE, second, second + 7, second + 8, second + PAGE)] == [
+        "",
+        *["7other"] * 2,
+        "",
+        "",
+    ]
+    assert asked == [(tmp_path / "7other", second)]
