@@ -25,6 +25,13 @@ def test_numbers_of_addresses() -> None:
     assert heap.count == 4
 
 
+def test_numbers_in_huge_blocks_of_odd_sizes() -> None:
+    heap = built({64: [filled(64)]})
+    heap.huge_start, heap.huge_size = np.array([BASE + 3 * SLAB, BASE + 9 * SLAB]), np.array([3 * SLAB + 5, SLAB])
+    asked = [BASE + 6 * SLAB + 4, BASE + 6 * SLAB + 5, BASE + 9 * SLAB, BASE + 10 * SLAB - 1, BASE + 10 * SLAB]
+    assert heap.number_of(np.array(asked)).tolist() == [1, -1, 2, 2, -1]
+
+
 def test_numbers_of_addresses_in_slots() -> None:
     heap = built({64: [filled(64)]})
     heap.chunks = np.array([DATA, DATA + (4 << 20)])
@@ -131,6 +138,8 @@ def test_a_tail_that_was_never_touched_costs_nothing() -> None:
     found = waste.find(heap)
     assert found.resident == 2 * PAGE and found.live_bytes == 4 * PAGE
     assert "8 KiB of their 16 KiB have no pages" in waste.says(found, "it")[1]
+    across = waste.find(built({3072: [filled(3072), filled(1024, 2), None]}))  # the second lies in two pages
+    assert (across.resident, across.live_bytes) == (PAGE, 6144) and across.saved["tail"] == 0
 
 
 def test_joined() -> None:
@@ -213,10 +222,10 @@ def test_sampled_blocks_have_their_own_figures() -> None:
 
 
 def test_what_waste_says() -> None:
-    saved = dict.fromkeys(waste.KINDS, 0) | {"zero": 1 << 20, "sparse": 2 << 20}
+    saved = dict.fromkeys(waste.KINDS, 0) | {"zero": 3 << 20, "sparse": 1 << 20}
     found = waste.Waste([], saved, 4 << 20, 3, 4 << 20, 0, 0, 0)
     assert waste.says(found, "it") == [
-        "it: 1.0 MiB could be saved of 4.0 MiB resident in 3 live blocks (25 %), 2.0 MiB between them."
+        "it: 3.0 MiB could be saved of 4.0 MiB resident in 3 live blocks (75 %), 1.0 MiB between them."
     ]
     more = waste.Waste([], saved, 5 << 20, 1, 4 << 20, 1024, 4096, 0)
     said = waste.says(more, "it")
@@ -298,6 +307,10 @@ def test_a_class_that_a_python_program_defined() -> None:
     assert types_of(heap)[0] == "Python's Order"
     heap.memory.write(name, b"O" * 70)
     assert types_of(heap)[0] == "Python's " + "O" * 64
+    first = built({1024: [filled(1024)], 64: [filled(8) + word(BASE) + filled(48)]})
+    first.memory.write(BASE + 8, word(CODE + 8) + filled(8) + word(name))
+    first.memory.write(name, b"Order\0")
+    assert types_of(first)[0] == "Python's Order"
     heap.memory.write(name, b"Or der\0")
     assert types_of(heap)[0] == "other data"
     heap.memory.write(name, b"Order\0")
