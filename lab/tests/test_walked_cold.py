@@ -72,6 +72,7 @@ def test_what_the_program_begins_to_use_meanwhile(monkeypatch: pytest.MonkeyPatc
     heap = built({8192: [filled(8192, i) for i in range(4)]})
     found = searched(heap, {BASE // PAGE}, monkeypatch, own=16)
     assert found.drift == 8 * 16 and found.looks == 8 and found.cold_bytes == 7 * PAGE
+    assert searched(heap, {BASE // PAGE}, monkeypatch, own=PAGE // 2).cold_bytes == 7 * PAGE
 
 
 def test_swapped_pages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +138,7 @@ def test_what_cold_says() -> None:
     assert said[0] == "it: 1.0 MiB of 4.0 MiB in live blocks (25 %) were neither read nor written for 60 s."
     assert "save 1.0 MiB; zswap or madvise(MADV_COLD) could take 2.0 MiB" in said[1]
     assert said[2].startswith("1 look at 2 pages each took 0.0 s") and "about 4 KiB" in said[2] and len(said) == 4
+    assert {name: each for name, each in vars(Cold(2.0)).items() if each} == {"seconds": 2.0, "unit": 1}
     assert len(cold.says(Cold(1.0), "it")) == 3 and "(0 %)" in cold.says(Cold(1.0), "it")[0]
     more = cold.says(Cold(1.0, huge=2 << 20, swapped=3 << 20), "it")
     assert more[1].startswith("2.0 MiB lie in huge pages") and more[2].startswith("Another 3.0 MiB") and len(more) == 5
@@ -218,11 +220,6 @@ def test_looks_take_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.unit, found.looks, found.look_seconds) == (3, 14, 6 + 14 + 20)
 
 
-def test_nothing_is_known_before_a_look() -> None:
-    known = {name: each for name, each in vars(Cold(2.0)).items() if each}
-    assert known == {"seconds": 2.0, "unit": 1}
-
-
 def test_clears_the_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch: Any = object.__new__(cold.Watch)
     watch.pid, there, written = 7, True, list[str]()
@@ -258,6 +255,8 @@ AnonHugePages:      4096 kB
 Referenced:            4 kB
 {BASE + (1 << 30):x}-{BASE + (1 << 30) + SLAB:x} rw-p 00000000 00:00 0
 Referenced:          400 kB
+{BASE + (1 << 31):x}-{BASE + (1 << 31) + SLAB:x} rw-p 00000000 00:00 0
+Referenced:         8000 kB
 """
 
 
@@ -305,9 +304,12 @@ def test_blocks_to_which_nothing_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     for one in (mapped(DATA, PAGE, "r--p"), mapped(DATA, PAGE, path="[vvar]"), mapped(BASE - SLAB, PAGE)):
         spaces[0] = one
         assert at(heap, 256) in why.unreferenced(heap)
+    spaces[0] = mapped(heap.blocks.top, PAGE)
+    heap.memory.write(heap.blocks.top + 8, word(at(heap, 256)))
+    assert at(heap, 256) not in why.unreferenced(heap)
     heap.samples = SimpleNamespace(slots=DATA, end=DATA + PAGE)
     spaces[0] = mapped(DATA, PAGE)
-    assert why.is_of_samples(heap, DATA) and not why.is_of_samples(heap, DATA + PAGE)
+    assert [why.is_of_samples(heap, DATA + each) for each in (-1, 0, 8, PAGE)] == [False, True, True, False]
     assert at(heap, 256) in why.unreferenced(heap)
 
 
@@ -392,7 +394,7 @@ def test_growth_is_in_most_looks_and_a_thousandth() -> None:
     assert word_of(course(rocky)) == "live"
     assert word_of(course([2 * MIB, 2 * MIB + 4096])) == "live"
     assert word_of(course([2 * MIB, 2 * MIB + 4097])) == "growth"
-    assert word_of(course([ten])) == "live"
+    assert word_of(course([ten])) == "live" and word_of(course([ten, ten, ten + 10490])) == "live"
 
 
 def test_growth_says_its_rate_and_size() -> None:
@@ -413,6 +415,7 @@ def test_leaks() -> None:
     assert word_of(growing, 5, MIB + 1) == "leak" and word_of(growing, 5, MIB) == "growth"
     assert word_of(still, 5, 10 * MIB + 1) == "leak" and word_of(still, 5, 10 * MIB) == "live"
     assert word_of(course([90 * MIB] * 2), 5, 9 * MIB + 1) == "live"
+    assert word_of(course([110 * MIB] * 2), 5, 10 * MIB + 1) == "live"
     shrunk = course([90 * MIB, 60 * MIB, 50 * MIB])
     assert (
         word_of(shrunk, 5, 10 * MIB + 1) == "leak"
@@ -449,3 +452,5 @@ def test_a_part_of_a_small_process_is_no_reason() -> None:
     assert word_of(small) == "live"
     small.ledgers[-1]["empty"] += 1
     assert word_of(small) == "retention"
+    del small.ledgers[-1]["live"]
+    assert "of which 0 B are live blocks" in why.judge(small, (0, 0), 7).said
