@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from inspect import Parameter, signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 pytest.importorskip("scipy")
 
@@ -167,6 +170,16 @@ def test_the_document_of_cold() -> None:
     assert found["classes"][0] == {"size": 8192, "bytes": 4 * MIB, "cold": 3 * MIB} and len(found["stacks"]) == 2
 
 
+def test_defaults() -> None:
+    known = [signature(each).parameters for each in (why.why, waste.waste, cold.cold, worth.worth)]
+    given = [{name: each.default for name, each in of.items() if each.default is not Parameter.empty} for of in known]
+    nothing = {"as_json": False, "page": None}
+    assert given[0] == {"time": "10s", "as_json": False}
+    assert given[1] == {"snapshot": False, "top": 15, "file": None, **nothing}
+    assert given[2] == {"time": "1m", "top": 15, **nothing}
+    assert given[3] == {"runs": 5, "cpu": False, "seed": None, "timeout": None, "library": None, **nothing}
+
+
 class Told:
     """What a command gives to told()."""
 
@@ -186,7 +199,7 @@ class Told:
 def test_why_looks_then_judges(monkeypatch: pytest.MonkeyPatch) -> None:
     told, still = Told(monkeypatch), {1024: 50 * MIB}
     ledger = {"rss": 60 * MIB, "live": 50 * MIB}
-    course, asked = reasons.Course([0.0, 3.0], [{}, ledger], [still, still]), list[float]()
+    course, asked = reasons.Course([0.0, 1.5, 3.0], [{}, {}, ledger], [still] * 3), list[float]()
 
     def look(process: Any, seconds: float) -> reasons.Course:
         asked.append(seconds)
@@ -198,7 +211,7 @@ def test_why_looks_then_judges(monkeypatch: pytest.MonkeyPatch) -> None:
     why.why(7, "2m")
     assert asked == [120.0] and told.said[0].startswith("leak: 60.0 MiB are resident") and "leaks" in told.said[1]
     assert told.said[1].startswith("Next: ") and told.document["word"] == "leak"
-    facts = {"ledger": ledger, "live": [50 * MIB] * 2, "unreferenced": [7, 40 * MIB], "seconds": [0.0, 3.0]}
+    facts = {"ledger": ledger, "live": [50 * MIB] * 3, "unreferenced": [7, 40 * MIB], "seconds": [0.0, 1.5, 3.0]}
     assert {name: told.document[name] for name in facts} == facts
 
 
@@ -256,12 +269,23 @@ def test_worth_measures_and_draws(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         asked.extend(given)
         return found
 
-    monkeypatch.setattr(run, "prepare", lambda program, *_: (program, {"A": "1"}))
+    def prepare(program: list[str], *more: object) -> tuple[list[str], dict[str, str]]:
+        assert more == (None, [], None, None, [], False, Path("/h.so"))
+        return program, {"A": "1"}
+
+    monkeypatch.setattr(run, "prepare", prepare)
     monkeypatch.setattr(bounds, "measure", measure)
-    worth.worth(["true", "1"], runs=4, cpu=True, seed=9, timeout=3.0, page=tmp_path / "page.html")
+    worth.worth(
+        ["true", "1"], runs=4, cpu=True, seed=9, timeout=3.0, page=tmp_path / "page.html", library=Path("/h.so")
+    )
     assert asked == [["true", "1"], {"A": "1"}, 4, 9, 3.0, True] and told.said == bounds.says(found)
     assert told.document["memory"] == {"resident": 100, "live": 60, "rounding": 6, "elsewhere": 10, "most_saved": 36}
     time = told.document["time"]
     assert [time["gain"], time["low"], time["high"]] == pytest.approx(found.bound()) and len(time["felt"]) == 3
     assert time["rounds"][0] == vars(rounds[0]) | {"delayed_s": [1, 1.01, 1.02, 1.04]}
     assert "What an allocator could gain for true 1" in told.page
+    app = typer.Typer()
+    worth.register(app)
+    monkeypatch.setattr(run, "prepare", lambda *_: ([], {}))
+    for rounds_, status in ((1, 2), (2, 0), (1000, 0), (1001, 2)):
+        assert CliRunner().invoke(app, ["--runs", str(rounds_), "--", "true"]).exit_code == status
