@@ -87,9 +87,7 @@ def said(metric: str, seed: int, effect: float, folder: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("metric", EFFECTS)
-def test_metric_error_rates(
-    hakmem_library: Path, metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metric_error_rates(hakmem_library: Path, metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_run, "counter", lambda: COUNTER)
     words = [said(metric, seed, 0.0, tmp_path, monkeypatch) for seed in range(EXPERIMENTS)]
     assert words.count("GO") / EXPERIMENTS <= MOST and words.count("NO-GO") > 0
