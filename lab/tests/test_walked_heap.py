@@ -108,6 +108,9 @@ def test_text_ends_at_its_0_and_the_most_frequent_is_the_example() -> None:
     assert saved(built({64: [text(b"a word!", 1), text(b"a word!", 2)]})) == {}  # may be a number
     (group,) = waste.find(built({128: [b"x" * 50 + bytes(78)] * 2})).groups
     assert group.example == f"'{'x' * 40}', 2 times"
+    beside = waste.find(built({64: [*contents[:2], *[filled(64, 9)] * 3]})).groups
+    assert {each.type[:4]: each.example for each in beside} == {"text": "'a configuration', 2 times", "begi": ""}
+    assert waste.find(built({}, [b"x" * (SLAB + 1) + bytes(15)])).groups[0].type != "text"  # too long to be one
 
 
 def test_tails() -> None:
@@ -119,7 +122,9 @@ def test_tails() -> None:
         },
         [filled(PAGE + 1) + bytes(3 * PAGE)],
     )
-    by_size = {each.size: each.saved for each in waste.find(heap).groups}
+    groups = waste.find(heap).groups
+    assert [each.total for each in groups] == [2 * PAGE, 8192 - 3072, 192, *[0] * (len(groups) - 3)]
+    by_size = {each.size: each.saved for each in groups}
     assert by_size[8192] == {"tail": 8192 - 3072}  # 6,144 bytes need a block of 8,192
     assert by_size[256] == {"tail": 192} and by_size[128] == {}
     assert by_size[0] == {"tail": 2 * PAGE}
