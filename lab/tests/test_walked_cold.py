@@ -96,26 +96,32 @@ def test_samples_of_cold_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["cold"].tolist() == [8192, PAGE, 0] and found["age"].tolist() == [2.0, 0.5, 3.0]
 
 
-@pytest.mark.parametrize(("first", "cold_pages"), [(512, 512), (300, 300), (256, 256), (255, 1)])
-def test_a_huge_page_has_one_note(first: int, cold_pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first look into it raises the count by all its pages."""
-    content = filled(PAGE)
-    heap = built({8192: [filled(8192)]}, [])
-    heap.memory.write(BASE, content * 1024)
-    rises = iter([first, *[0] * 511, 0, *[1] * 511])
-    pages = np.arange(BASE // PAGE, BASE // PAGE + 1024)
-    watched = SimpleNamespace(total=0, reads=0, pid=7, live=heap.memory)
-    looks = iter([0] * (cold.DRIFT_LOOKS + 1))
+def probed(pages: Any, rises: list[int]) -> Any:
+    """The share of each page that counts as cold if the looks at them raise the count by so many pages."""
+    heap = built({8192: [filled(8192)]})
+    heap.memory.write(BASE, filled(PAGE) * 1024)
+    watched = SimpleNamespace(total=0, pid=7, live=heap.memory)
+    left = iter([0] * (cold.DRIFT_LOOKS + 1) + rises)
 
     def used() -> int:
-        watched.total += PAGE * (next(rises) if next(looks, None) is None else 0)
+        watched.total += PAGE * next(left)
         return int(watched.total)
 
     watched.used = used
-    search = cold.Search(heap, watched, Cold(1.0))  # type: ignore[arg-type]
-    found = search._probe(pages)
+    return cold.Search(heap, watched, Cold(1.0))._probe(pages + BASE // PAGE)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("first", "cold_pages"), [(512, 512), (300, 300), (256, 256), (255, 1)])
+def test_a_huge_page_has_one_note(first: int, cold_pages: int) -> None:
+    """The first look into it raises the count by all its pages."""
+    found = probed(np.arange(1024), [first, *[0] * 511, 0, *[1] * 511])
     assert found[:512].tolist() == [1.0] * cold_pages + [0.0] * (512 - cold_pages)
     assert found[512:].tolist() == [0.0, *[1.0] * 511]
+
+
+def test_a_huge_page_of_which_blocks_have_a_part() -> None:
+    pages = np.array([*range(508, 512), *range(512, 516)])
+    assert probed(pages, [512, *[0] * 7]).tolist() == [1.0] * 4 + [0.0] * 4
 
 
 @pytest.mark.parametrize(
@@ -376,7 +382,7 @@ def course(live: Sequence[int], **parts: int) -> why.Course:
     """Looks of one second, at live bytes in blocks of 1,024; the rest of 100 MiB is in `parts`."""
     last = {"rss": 100 * MIB, "live": live[-1], **parts}
     sizes = [{0: 0, 64: MIB, 1024: each - MIB} for each in live]
-    return why.Course([float(i) for i in range(len(live))], [last] * len(live), sizes)
+    return why.Course([3.0 + i for i in range(len(live))], [{"rss": MIB}] * (len(live) - 1) + [last], sizes)
 
 
 def word_of(found: why.Course, blocks: int = 0, size: int = 0) -> str:
@@ -416,7 +422,7 @@ def test_leaks() -> None:
     assert word_of(still, 5, 10 * MIB + 1) == "leak" and word_of(still, 5, 10 * MIB) == "live"
     assert word_of(course([90 * MIB] * 2), 5, 9 * MIB + 1) == "live"
     assert word_of(course([110 * MIB] * 2), 5, 10 * MIB + 1) == "live"
-    shrunk = course([90 * MIB, 60 * MIB, 50 * MIB])
+    shrunk = course([120 * MIB, 60 * MIB, 50 * MIB])
     assert (
         word_of(shrunk, 5, 10 * MIB + 1) == "leak"
         and word_of(course([90 * MIB, 95 * MIB, 99 * MIB]), 5, 9 * MIB) == "growth"
