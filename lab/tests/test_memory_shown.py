@@ -289,3 +289,5 @@ def test_worth_measures_and_draws(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr(run, "prepare", lambda *_: ([], {}))
     for rounds_, status in ((1, 2), (2, 0), (1000, 0), (1001, 2)):
         assert CliRunner().invoke(app, ["--runs", str(rounds_), "--", "true"]).exit_code == status
+    asked.clear()
+    assert CliRunner().invoke(app, ["--", "true"]).exit_code == 0 and (asked[2], asked[5]) == (5, False)
