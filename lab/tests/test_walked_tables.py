@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hakmem_lab.inspect import live_blocks
+from hakmem_lab.inspect import ledger, live_blocks, sampled_blocks
 from hakmem_lab.inspect.arrays import np
 from hakmem_lab.inspect.guarded_blocks import Hardened
 from hakmem_lab.inspect.live_blocks import Heap
@@ -46,11 +46,11 @@ GOOD = (1, 64, 50, 0, 5, 0, 800, 808)  # 64 blocks of 1,024 bytes, of which 50 h
 
 
 def test_spans() -> None:
-    heap = spans(GOOD, (2, 2, 1, 0, 8, 9, 816, 824), (2, 2, 1, 1, 8, 9, 816, 824), GOOD)
+    heap = spans(GOOD, (2, 16, 1, 0, 8, 9, 816, 824), (2, 16, 1, 1, 8, 9, 816, 824), GOOD)
     assert heap.span_start.tolist() == [BASE, BASE + SLAB, BASE + 3 * SLAB] and heap.window_spans == 3
     assert heap.span_bytes.tolist() == [SLAB, 2 * SLAB, SLAB] and heap.span_of_slab.tolist() == [0, 1, 1, 2]
     assert (heap.span_class.tolist(), heap.span_size.tolist()) == ([5, 8, 5], [1024, 8192, 1024])
-    assert (heap.span_blocks.tolist(), heap.span_frontier.tolist()) == ([64, 2, 64], [50, 1, 50])
+    assert (heap.span_blocks.tolist(), heap.span_frontier.tolist()) == ([64, 16, 64], [50, 1, 50])
     assert heap.span_hardened.tolist() == [False, True, False] and heap.span_number.tolist() == [0, 50, 51, 101]
     assert heap._free.tolist() == [800, 816, 800] and heap._remote.tolist() == [808, 824, 808]
     assert len(heap.chunks) == len(heap.huge_start) == len(heap.huge_size) == 0
@@ -68,6 +68,26 @@ def test_rows_that_are_no_spans(row: tuple[int, ...]) -> None:
     others: tuple[dict[str, Any], ...] = ({"kind": HUGE}, {"words": 0}, {"classes": [-1] * 4})
     for more in others:
         assert spans(*[GOOD] * 4, **more).window_spans == 0
+
+
+@pytest.mark.parametrize(("sampled", "is_hardened"), [(False, False), (True, False), (True, True)])
+def test_a_look_reads_one_table_after_another(
+    sampled: bool, is_hardened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    did, samples = list[str](), SimpleNamespace() if sampled else None
+    blocks = SimpleNamespace(super_size=4 * SLAB, slab_size=SLAB, supers=3, sizes=SIZES)
+    blocks.hardened = SimpleNamespace(on=is_hardened)
+    monkeypatch.setattr(live_blocks, "Blocks", lambda allocator: blocks)
+    monkeypatch.setattr(ledger, "super_kinds", lambda allocator, supers: np.arange(supers))
+    monkeypatch.setattr(ledger, "slab_classes", lambda allocator, slabs: (slabs, -slabs))
+    monkeypatch.setattr(sampled_blocks, "read", lambda allocator: samples)
+    for name in ("_spans", "_live", "_huge", "_slots"):
+        monkeypatch.setattr(Heap, name, lambda self, *given, name=name: did.append(f"{name}{given[1:]}"))
+    child: Any = SimpleNamespace(memory="memory", page=PAGE, number={})
+    heap = Heap(child)
+    assert did == ["_spans(12, -12)", "_live()", "_huge()", *(["_slots()"] if sampled and not is_hardened else [])]
+    assert heap.kinds.tolist() == [0] * 4 + [1] * 4 + [2] * 4 and heap.sizes.tolist() == list(SIZES)
+    assert (heap.per_super, heap.page, heap.unread, heap.in_hand, heap.samples) == (4, PAGE, 0, 0, samples)
 
 
 def test_live_blocks_by_bitmaps_and_caches() -> None:
