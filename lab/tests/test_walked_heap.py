@@ -364,11 +364,11 @@ def test_symbols_are_read_once_from_each_file(tmp_path: Path, monkeypatch: pytes
     second = CODE + 16 * PAGE
 
     def load_bias(file: Path, offset: int, first: int) -> int:
-        asked.append((file, first))
+        asked.append((file, first + offset))
         return first - 64
 
     mapped = [
-        (CODE, CODE + PAGE, "/it"),
+        (CODE, CODE + PAGE, "/then"),
         (second, second + PAGE, "/other"),
         (second + PAGE, second + 2 * PAGE, "/other"),
     ]
