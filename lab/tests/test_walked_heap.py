@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -129,6 +130,7 @@ def test_tails() -> None:
     assert by_size[8192] == {"tail": 8192 - 3072}  # 6,144 bytes need a block of 8,192
     assert by_size[256] == {"tail": 192} and by_size[128] == {}
     assert by_size[0] == {"tail": 2 * PAGE}
+    assert saved(built({1024: [b"x" * 100 + b"\0" + filled(923)]})) == {"tail": 1024 - 128}  # behind a text
 
 
 def test_tails_of_huge_blocks_are_whole_pages_from_a_quarter_on() -> None:
@@ -190,6 +192,21 @@ def test_joined_with_the_first_block_and_beside_pointers_to_none() -> None:
     assert saved(heap) == {"joined": 8}
     pointing(heap, 1024, 1, at(heap, 1024))  # from a block behind it
     assert saved(heap) == {}
+
+
+def test_joined_in_hardened_and_other_spans_of_a_class() -> None:
+    """The walk comes by the class twice."""
+    heap = built({64: [filled(64), filled(64, 2)], 1024: [filled(1024, 5), filled(1024, 6)]})
+    pointing(heap, 64, 0, at(heap, 1024))
+    pointing(heap, 64, 1, at(heap, 1024, 1))
+    small, large = heap.batches()
+
+    def part(place: int) -> Any:
+        names = ("numbers", "starts", "bytes", "pages")
+        return replace(small, **{name: getattr(small, name)[place : place + 1] for name in names})
+
+    heap.batches = lambda: iter([part(0), large, part(1)])
+    assert saved(heap) == {"joined": 16}
 
 
 def test_sparse_spans() -> None:
