@@ -5,7 +5,8 @@
     ./dev bench --worth-bound lua --runs 3
 
 All in processor time, which other programs change least. A bound is broken if a peer is shown to gain more than its
-upper end (95 %)."""
+upper end: by an interval with which those of all peers and programs hold together (95 %), while those printed hold one
+by one."""
 from __future__ import annotations
 
 import argparse
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import tomllib
@@ -24,6 +26,15 @@ from hakmem_lab.target import peers
 
 SUITE = Path(__file__).resolve().parent / "suite"
 PROGRAMS = ("lua", "sqlite", "python_json", "python_source")  # of one thread
+
+
+class Gain(NamedTuple):
+    """In %, with its interval."""
+
+    gain: float
+    low: float
+    high: float
+    at_least: float  # below it with a confidence that holds for all comparisons
 
 
 def commands(names: list[str]) -> dict[str, tuple[list[str], dict[str, str]]]:
@@ -45,8 +56,8 @@ def hakmem(environment: dict[str, str], *arguments: str) -> dict:
     return json.loads(done.stdout)
 
 
-def gains(environment: dict[str, str], names: list[str], runs: int, command: list[str]) -> list[tuple[str, float, float, float]]:
-    """Each peer's gain over HAKMEM with its interval."""
+def gains(environment: dict[str, str], names: list[str], runs: int, command: list[str], together: float) -> dict[str, Gain]:
+    """Each peer's gain over HAKMEM; together: the confidence of `at_least`."""
     with tempfile.TemporaryDirectory(prefix="hakmem-") as folder:
         words = ["--alloc", ",".join(("hakmem", *names)), "--metric", "cpu", "--runs", str(runs), "--json", "--out", folder]
         hakmem(environment, "compare", *words, "--", *command)
@@ -55,13 +66,13 @@ def gains(environment: dict[str, str], names: list[str], runs: int, command: lis
     for run in experiment.runs:
         if run.round > 0:
             values.setdefault(run.label, {})[run.round] = run.value
-    ours, found = values["hakmem"], []
+    ours, found = values["hakmem"], {}
     for name in names:
         rounds = sorted(ours.keys() & values.get(name, {}).keys())
         if len(rounds) > 1:
             ratios = np.array([[np.log(ours[at] / values[name][at]) for at in rounds]])
-            each = statistics.intervals(ratios)[0]
-            found.append((name, each.gain, each.low, each.high))
+            each, wider = statistics.intervals(ratios)[0], statistics.intervals(ratios, together)[0]
+            found[name] = Gain(each.gain, each.low, each.high, wider.low)
     return found
 
 
@@ -71,14 +82,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="rounds of each command (default: 5)")
     options = parser.parse_args()
     names = [each.name for each in peers.BUILT if each.path.is_file()] + ["system"]
-    broken = []
+    broken, together = [], 1 - (1 - statistics.CONFIDENCE) / (len(names) * len(options.programs))
     print("| Program | At most | " + " | ".join(names) + " |\n|---|---:|" + "---:|" * len(names), flush=True)
     for program, (command, environment) in commands(options.programs).items():
         bound = hakmem(environment, "worth", "--cpu", "--json", "--runs", str(options.runs), "--", *command)["time"]
-        row = {name: (gain, low, high) for name, gain, low, high in gains(environment, names, options.runs, command)}
-        shown = [f"{row[name][0]:+.1f} ({row[name][1]:+.1f} .. {row[name][2]:+.1f})" if name in row else "" for name in names]
+        row = gains(environment, names, options.runs, command, together)
+        shown = [f"{row[name].gain:+.1f} ({row[name].low:+.1f} .. {row[name].high:+.1f})" if name in row else "" for name in names]
         print(f"| {program} | {bound['gain']:.1f} % ({bound['low']:.1f} .. {bound['high']:.1f}) | {' | '.join(shown)} |", flush=True)
-        broken += [f"{program}: {name}" for name, (_, low, _) in row.items() if low > bound["high"]]
+        broken += [f"{program}: {name}" for name, each in row.items() if each.at_least > bound["high"]]
     if broken:
         sys.exit(f"worth_bound: more than the bound: {', '.join(broken)}")
 

@@ -34,10 +34,11 @@ PACKAGE = LAB / "src" / "hakmem_lab"
 MODULES = ("decide/verdict", "decide/statistics", "measure/one_run", "experiment/search", "measure/results", "decide/sweep",
            "decide/allocator_comparison", "commands/ab", "commands/sweep", "commands/compare", "commands/tune",
            "inspect/waste", "inspect/cold", "inspect/why", "inspect/block_types", "inspect/live_blocks", "experiment/worth",
-           "commands/waste", "commands/cold", "commands/why", "commands/worth")
-TESTS = ("ab", "baselines", "cases", "cold", "commands", "configuration", "interleaved", "exports", "grids", "history", "one_run", "noise",
-         "report", "results", "run", "search", "server_runner", "statistics", "tables", "tune", "two_programs", "verdict", "walked_cold", "walked_heap",
-         "waste", "why", "worth")
+           "commands/waste", "commands/cold", "commands/why", "commands/worth", "measure/latencies", "decide/latency_shifts",
+           "decide/exports", "target/configuration", "experiment/interleaved")
+TESTS = ("ab", "baselines", "cases", "cold", "commands", "configuration", "exports", "grids", "history", "interleaved", "layout",
+         "memory_shown", "noise", "one_run", "report", "results", "run", "search", "server_runner", "statistics", "tables",
+         "tune", "two_programs", "verdict", "walked_cold", "walked_heap", "walked_tables", "waste", "why", "worth")
 SAME = {"Eq_Is", "NotEq_IsNot", "Is_Eq", "IsNot_NotEq"}
 PATIENCE = 3.0  # a mutant may take so many times its tests' time
 PRELOADED = ("numpy", "scipy.stats", "pytest", "pydantic", "typer", "rich.table", "rich.panel", "psutil", "plotly.graph_objects",

@@ -26,6 +26,41 @@ def test_the_labs_own_variable_does_not_reach_the_program(
     assert "HAKMEM_LIBRARY" not in parse("", "A").environment()
 
 
+def test_words_of_a_program_and_of_its_title() -> None:
+    found = parse("cmd:'./other -x'", "A")
+    assert found.command(["./one", "1"]) == ["./other", "-x", "1"] and found.allocator.name == "system"
+    assert parse("cmd:./other alloc:system A=1", "A").settings == {"A": "1"}
+    assert parse("alloc:system", "A").command(["./one", "1"]) == ["./one", "1"]
+    titles = [parse(text, label).title for text, label in (("alloc:system", "A"), ("alloc:system", "alloc:system"))]
+    assert titles == ["A: alloc:system", "alloc:system"] and parse("alloc:system", "z").title == "z: alloc:system"
+    with pytest.raises(LabError, match="names no program"):
+        parse("cmd:", "A")
+
+
+def test_which_variables_are_options(hakmem_library: Path) -> None:
+    found = parse("HAKMEM_CONF=refill_count:64 cmd:./other Mixed=1", "A")
+    assert found.settings == {"HAKMEM_CONF": "refill_count:64", "Mixed": "1"} and found.allocator.kind == "ours"
+    with pytest.raises(LabError, match="no option HAKMEM_ZERO"):
+        parse("HAKMEM_ZERO=1", "A")
+
+
+def test_allocators_by_name(hakmem_library: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(allocators, "find_peers", lambda: {"mimalloc": tmp_path, "jemalloc": None})
+    found = parse("alloc:mimalloc A=1", "A")
+    assert (found.allocator.name, found.allocator.kind, found.allocator.shared_object) == ("mimalloc", "peer", tmp_path)
+    assert found.settings == {"A": "1"} and parse("alloc:glibc", "A").allocator.shared_object is None
+    with pytest.raises(LabError, match="jemalloc: not installed"):
+        parse("alloc:jemalloc", "A")
+    assert parse("alloc:hakmem refill_count=64", "A").allocator.shared_object == hakmem_library
+    with pytest.raises(LabError, match="neither NAME=VALUE"):
+        parse("alloc:mimalloc 1A=1", "A")
+
+
+def test_values_are_checked_unless_that_is_not_wanted(hakmem_library: Path) -> None:
+    assert parse("refill_count=many", "A", checked=False).settings == {"HAKMEM_REFILL_COUNT": "many"}
+    assert parse("HAKMEM_STATS=json:/nowhere/file HAKMEM_STATS_SIGNAL=10", "A").settings["HAKMEM_STATS_SIGNAL"] == "10"
+
+
 def test_system_and_libraries(hakmem_library: Path) -> None:
     assert "LD_PRELOAD" not in parse("alloc:system", "A").environment()
     mixed = parse(f"lib:{hakmem_library} refill_count=16", "A")

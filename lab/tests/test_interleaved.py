@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,11 +18,12 @@ import pytest
 
 from hakmem_lab.decide import verdict
 from hakmem_lab.experiment import interleaved
-from hakmem_lab.measure import results
+from hakmem_lab.measure import one_run, results, workload
 from hakmem_lab.measure.one_run import Metric
 from hakmem_lab.measure.results import NOISE, Plan
 from hakmem_lab.target import libhakmem
 from hakmem_lab.target.configuration import parse
+from hakmem_lab.terminal import progress
 from hakmem_lab.terminal.errors import LabError
 from tests.conftest import Hakmem, killed_after, make_experiment
 
@@ -269,3 +272,54 @@ def test_kept_results_are_read_and_written_as_they_are() -> None:
         read = results.from_document(text, path.name)
         assert results.document(read) == text, path.name
         assert json.loads(read.head.model_dump_json()) == json.loads(text)["head"], path.name
+
+
+def test_names_of_results_and_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, asked = results.now(), list[int]()
+    monkeypatch.setattr(results, "now", lambda: now)
+    path = interleaved.results_path("ab", tmp_path)
+    assert path == tmp_path / f"ab-{now.astimezone():%Y%m%d-%H%M%S}.jsonl"
+    assert interleaved.results_path("ab", None) == interleaved.FOLDER / path.name
+    for number in (2, 3):
+        path.touch()
+        path = interleaved.results_path("ab", tmp_path)
+        assert path.stem.endswith(f"-{number}") and path.parent == tmp_path
+    assert interleaved.results_path("ab", path) == path
+    monkeypatch.setattr("secrets.randbelow", lambda most: asked.append(most) or 5)  # type: ignore[func-returns-value]
+    assert interleaved.seed_or_new(None) == 5 and asked == [1 << 31] and interleaved.seed_or_new(0) == 0
+
+
+@pytest.mark.parametrize(("metric", "anyway"), [("time", False), ("gib_seconds", False), ("instructions", True)])
+def test_what_each_run_is_given(
+    hakmem_library: Path, metric: str, anyway: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, told = list[tuple[str, object, bool]](), list[object]()
+    outcome = one_run.Outcome(0, 1.0, 0.0, 0.0, 1 << 20, 0, 0, 0, "==1== I refs: 10", gib_seconds=1.0)
+
+    def run(_: Plan, command: list[str], variables: dict[str, str], watch: object, over_time: bool) -> object:
+        given.append((variables.get(interleaved.LAYOUT, ""), watch, over_time))
+        return outcome, None
+
+    @contextmanager
+    def of(count: int, what: str) -> Iterator[Callable[[str], None]]:
+        told.append(count)
+        yield told.append
+
+    monkeypatch.setattr(workload, "run", run)
+    monkeypatch.setattr(progress, "of", of)
+    monkeypatch.setattr(one_run, "counter", lambda: (("true",), r"I refs: (\d+)"))
+    texts = ("", "refill_count=64", "alloc:system", "layout_seed=7")
+    every = [parse(text, "ABCD"[place]) for place, text in enumerate(texts)]
+    steps = plan(["true"], runs=3, warmup=1, anyway=anyway)
+    with interleaved.begin("ab", steps, Metric.parse(metric), every, tmp_path / "r.jsonl") as session:
+        session._began -= 1000.0
+        session.run()
+    runs = session.experiment.runs
+    assert told[0] == 16 and told[1:] == [*["warm-up"] * 4, *(f"round {i}" for i in (1, 2, 3) for _ in range(4))]
+    assert all(1000 <= each.at < 1100 for each in runs)
+    for each, (layout, watch, over_time) in zip(runs, given, strict=True):
+        assert each.layout_seed == (int(layout) if each.label in "AB" else None)
+        assert layout == {"C": "", "D": "7"}.get(each.label, layout) and over_time == (metric == "gib_seconds")
+        assert (watch is not None) == (each.round == 0 and each.label != "C" and metric != "instructions")
+    seeds = [{each.layout_seed for each in runs if each.round == i and each.label in "AB"} for i in range(4)]
+    assert all(len(each) == 1 for each in seeds) and len(set.union(*seeds)) == 4

@@ -1,12 +1,13 @@
-"""How often `hakmem ab` says GO of two alike programs by instructions, memory over time and tail latencies.
+"""How often `hakmem ab` says GO of two programs, alike or not, by instructions, memory over time and tail latencies.
 
 The programs are simulated: by each run's Outcome, with the noise that such programs have. What turns it into a value,
 a results file and a verdict is the lab's. `./dev test lab -k metric_error_rates -rP` prints the figures of
-docs/lab.md."""
+docs/lab.md, those of 30 rounds with ROUNDS=30 before it."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +25,10 @@ from hakmem_lab.measure.one_run import Metric, Outcome
 from hakmem_lab.measure.results import Plan
 from hakmem_lab.target.configuration import parse
 
-EXPERIMENTS, ROUNDS, PLANTED = 200, 10, 20
+EXPERIMENTS, PLANTED = 200, 20
+ROUNDS = int(os.environ.get("ROUNDS", "10"))
 MOST = 0.025 + 2 * math.sqrt(0.025 * 0.975 / EXPERIMENTS)
+EFFECTS = {"instructions": (3.0,), "gib_seconds": (10.0,), "p99": (20.0, 50.0, 200.0)}  # planted, in %
 REGEX = r"took ([0-9.]+) ms"
 COUNTER = (("true",), r"==\d+== I\s+refs:\s+([\d,]+)")  # as valgrind says it
 
@@ -83,13 +86,15 @@ def said(metric: str, seed: int, effect: float, folder: Path, monkeypatch: pytes
     return verdict.compare(session.experiment, "A", "B").verdict
 
 
-@pytest.mark.parametrize("metric", ["instructions", "gib_seconds", "p99"])
-def test_metric_error_rates(
-    hakmem_library: Path, metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("metric", EFFECTS)
+def test_metric_error_rates(hakmem_library: Path, metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_run, "counter", lambda: COUNTER)
     words = [said(metric, seed, 0.0, tmp_path, monkeypatch) for seed in range(EXPERIMENTS)]
-    found = [said(metric, 1000 + seed, 100.0, tmp_path, monkeypatch) for seed in range(PLANTED)]
-    print(f"{metric}: GO in {words.count('GO')} of {EXPERIMENTS} alike, {found.count('GO')} of {PLANTED} planted")
-    assert words.count("GO") / EXPERIMENTS <= MOST
-    assert words.count("NO-GO") > 0 and found.count("GO") >= 0.8 * PLANTED and "NO-GO" not in found
+    assert words.count("GO") / EXPERIMENTS <= MOST and words.count("NO-GO") > 0
+    print(f"{metric}: GO of {words.count('GO')} in {EXPERIMENTS} alike")
+    for effect in EFFECTS[metric]:
+        folder = tmp_path / str(effect)
+        found = [said(metric, 1000 + seed, effect, folder, monkeypatch) for seed in range(PLANTED)]
+        print(f"{metric}: GO of {found.count('GO')} in {PLANTED} with a gain of {effect:g} %")
+        assert "NO-GO" not in found
+    assert found.count("GO") >= 0.8 * PLANTED

@@ -184,6 +184,36 @@ def test_quantiles_of_what_is_printed() -> None:
             latencies.check(wrong)
 
 
+def test_a_quantile_needs_ten_values_beyond() -> None:
+    def of(*values: float) -> dict[str, float]:
+        return latencies.quantiles(r"^([-0-9.]+)$", "\n".join(map(str, values)))
+
+    assert list(of(*[1.0] * 20)) == ["p50", "count"] and list(of(*[1.0] * 99)) == ["p50", "count"]
+    assert list(of(*[1.0] * 100)) == ["p10", "p50", "p90", "count"] and "p95" not in of(*[1.0] * 199)
+    assert list(of(*[1.0] * 200)) == ["p10", "p50", "p90", "p95", "count"] and "p99" not in of(*[1.0] * 998)
+    whole = of(*range(1, 10_002))
+    assert whole == {"p10": 1001, "p50": 5001, "p90": 9001, "p95": 9501, "p99": 9901, "p99.9": 9991, "count": 10_001}
+    for wrong in ([1.0] * 19, [*[1.0] * 20, 0.0], [*[1.0] * 20, -1.0]):
+        with pytest.raises(LabError, match=rf"has {len(wrong)} matches above 0 of at least 20"):
+            of(*wrong)
+
+
+def test_shifts_are_of_all_rounds_and_quantiles_that_all_have() -> None:
+    made = with_quantiles(2.0, 1, 4)
+    del made.runs[2].quantiles["p90"]  # type: ignore[union-attr]
+    found = latency_shifts.shifts(made)
+    assert [each.quantile for each in found] == ["p50", "p99"] and found[0].confidence == pytest.approx(0.975)
+    runs: dict[str, list[float]] = {"A": [], "B": []}
+    for each in made.runs:
+        runs[each.label].append(each.quantiles["p99"])  # type: ignore[index]
+    assert (found[1].base, found[1].other) == (np.median(runs["A"]), np.median(runs["B"]))
+    assert [each.gain for each in latency_shifts.shifts(made, "B", "A")] == pytest.approx(
+        [100 / (1 + each.gain / 100) - 100 for each in found]
+    )
+    assert latency_shifts.shifts(with_quantiles(1.0, 1, 1)) == [] and latency_shifts.shifts(with_quantiles(1.0, 1, 2))
+    assert latency_shifts.shifts(made, "A", "C") == []
+
+
 def with_quantiles(tail: float, seed: int, rounds: int = 10) -> Experiment:
     """Experiments in which B's tail is longer, and its median is the same."""
     chance = np.random.default_rng(seed)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hakmem_lab.inspect import cold, why
+from hakmem_lab.inspect import cold, ledger, why
 from hakmem_lab.inspect.arrays import np
 from hakmem_lab.inspect.cold import Cold
 from hakmem_lab.target import process
+from hakmem_lab.terminal.errors import LabError
 from tests.walked import BASE, DATA, PAGE, SLAB, Blocks, at, built, filled, pointing, word
 
 # --- cold -------------------------------------------------------------------------------------------------------------
@@ -70,6 +72,7 @@ def test_what_the_program_begins_to_use_meanwhile(monkeypatch: pytest.MonkeyPatc
     heap = built({8192: [filled(8192, i) for i in range(4)]})
     found = searched(heap, {BASE // PAGE}, monkeypatch, own=16)
     assert found.drift == 8 * 16 and found.looks == 8 and found.cold_bytes == 7 * PAGE
+    assert searched(heap, {BASE // PAGE}, monkeypatch, own=PAGE // 2).cold_bytes == 7 * PAGE
 
 
 def test_swapped_pages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,24 +96,32 @@ def test_samples_of_cold_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["cold"].tolist() == [8192, PAGE, 0] and found["age"].tolist() == [2.0, 0.5, 3.0]
 
 
-def test_a_huge_page_has_one_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first look into it raises the count by all its pages."""
-    content = filled(PAGE)
-    heap = built({8192: [filled(8192)]}, [])
-    heap.memory.write(BASE, content * 1024)
-    rises = iter([512, *[0] * 511, 0, *[1] * 511])
-    pages = np.arange(BASE // PAGE, BASE // PAGE + 1024)
-    watched = SimpleNamespace(total=0, reads=0, pid=7, live=heap.memory)
-    looks = iter([0] * (cold.DRIFT_LOOKS + 1))
+def probed(pages: Any, rises: list[int]) -> Any:
+    """The share of each page that counts as cold if the looks at them raise the count by so many pages."""
+    heap = built({8192: [filled(8192)]})
+    heap.memory.write(BASE, filled(PAGE) * 1024)
+    watched = SimpleNamespace(total=0, pid=7, live=heap.memory)
+    left = iter([0] * (cold.DRIFT_LOOKS + 1) + rises)
 
     def used() -> int:
-        watched.total += PAGE * (next(rises) if next(looks, None) is None else 0)
+        watched.total += PAGE * next(left)
         return int(watched.total)
 
     watched.used = used
-    search = cold.Search(heap, watched, Cold(1.0))  # type: ignore[arg-type]
-    found = search._probe(pages)
-    assert found[:512].all() and found[512:].tolist() == [0.0, *[1.0] * 511]
+    return cold.Search(heap, watched, Cold(1.0))._probe(pages + BASE // PAGE)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("first", "cold_pages"), [(512, 512), (300, 300), (256, 256), (255, 1)])
+def test_a_huge_page_has_one_note(first: int, cold_pages: int) -> None:
+    """The first look into it raises the count by all its pages."""
+    found = probed(np.arange(1024), [first, *[0] * 511, 0, *[1] * 511])
+    assert found[:512].tolist() == [1.0] * cold_pages + [0.0] * (512 - cold_pages)
+    assert found[512:].tolist() == [0.0, *[1.0] * 511]
+
+
+def test_a_huge_page_of_which_blocks_have_a_part() -> None:
+    pages = np.array([*range(508, 512), *range(512, 516)])
+    assert probed(pages, [512, *[0] * 7]).tolist() == [1.0] * 4 + [0.0] * 4
 
 
 @pytest.mark.parametrize(
@@ -133,9 +144,109 @@ def test_what_cold_says() -> None:
     assert said[0] == "it: 1.0 MiB of 4.0 MiB in live blocks (25 %) were neither read nor written for 60 s."
     assert "save 1.0 MiB; zswap or madvise(MADV_COLD) could take 2.0 MiB" in said[1]
     assert said[2].startswith("1 look at 2 pages each took 0.0 s") and "about 4 KiB" in said[2] and len(said) == 4
+    assert {name: each for name, each in vars(Cold(2.0)).items() if each} == {"seconds": 2.0, "unit": 1}
     assert len(cold.says(Cold(1.0), "it")) == 3 and "(0 %)" in cold.says(Cold(1.0), "it")[0]
     more = cold.says(Cold(1.0, huge=2 << 20, swapped=3 << 20), "it")
     assert more[1].startswith("2.0 MiB lie in huge pages") and more[2].startswith("Another 3.0 MiB") and len(more) == 5
+
+
+class Clock:
+    """Time that passes only in sleep()."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.now += seconds
+
+
+def test_waits_and_reads_the_count_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    def watched(counts: list[int]) -> tuple[Any, list[str]]:
+        found, did, left = object.__new__(cold.Watch), list[str](), iter(counts)
+
+        def used() -> int:
+            for each in left:
+                found.huge = 7
+                clock.now += 0.25
+                return each
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(found, "clear", lambda: did.append("clear"), raising=False)
+        monkeypatch.setattr(found, "used", used, raising=False)
+        return found, did
+
+    clock = Clock()
+    monkeypatch.setattr(cold, "time", clock)
+    watch, did = watched([1, 2, 3, 4, 5, 6])
+    found = watch.wait(10.0)
+    times = [0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
+    assert [at for at, _ in found.used] == pytest.approx(times) and [each for _, each in found.used] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]
+    assert did == ["clear"] and (found.seconds, found.huge) == (10.25, 7)
+    watch, _ = watched([1, 2])
+    found = watch.wait(10.0)  # Ctrl-C
+    assert [each for _, each in found.used] == [1, 2] and found.seconds == pytest.approx(1.0)
+
+
+def test_looks_take_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, heap = Clock(), built({8192: [filled(8192, i) for i in range(20)]})
+    monkeypatch.setattr(cold, "time", clock)
+    read = heap.memory.read_if_there
+
+    def slow(address: int, size: int) -> bytes | None:
+        clock.now += 0.5
+        found: bytes | None = read(address, size)
+        return found
+
+    heap.memory.read_if_there = slow
+    notes = Notes(heap, set())
+    used = notes.used
+
+    def looked() -> int:
+        clock.now += 1.0
+        return used()
+
+    notes.used = looked  # type: ignore[method-assign]
+    found = Cold(1.0)
+    monkeypatch.setattr(cold, "LEAST_LOOKS", 2)
+    monkeypatch.setattr(process, "kilobytes", lambda pid, name: 0)
+    heap.memory.read.clear()
+    cold.Search(heap, notes, found).run()  # type: ignore[arg-type]
+    # 15 s are enough for 15 looks, so each is at three of the 40 pages; 6 are for the drift.
+    assert (found.unit, found.looks, found.look_seconds) == (3, 14, 6 + 14 + 20)
+
+
+def test_clears_the_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch: Any = object.__new__(cold.Watch)
+    watch.pid, there, written = 7, True, list[str]()
+    monkeypatch.setattr(process, "folder", lambda pid: tmp_path)
+    monkeypatch.setattr(process, "exists", lambda pid: there)
+    write = Path.write_text
+
+    def noted(path: Path, text: str) -> int:
+        written.append(path.name + text)
+        return write(path, text)
+
+    monkeypatch.setattr(Path, "write_text", noted)
+    watch.clear()
+    assert written == ["clear_refs2", "clear_refs4"]
+    (tmp_path / "clear_refs").unlink()
+    (tmp_path / "clear_refs").mkdir()
+    with pytest.raises(LabError, match="keeps no notes of used pages: Is a directory"):
+        watch.clear()
+    there = False
+    with pytest.raises(LabError, match="process 7 has ended"):
+        watch.clear()
 
 
 SMAPS = f"""\
@@ -150,6 +261,8 @@ AnonHugePages:      4096 kB
 Referenced:            4 kB
 {BASE + (1 << 30):x}-{BASE + (1 << 30) + SLAB:x} rw-p 00000000 00:00 0
 Referenced:          400 kB
+{BASE + (1 << 31):x}-{BASE + (1 << 31) + SLAB:x} rw-p 00000000 00:00 0
+Referenced:         8000 kB
 """
 
 
@@ -160,7 +273,7 @@ def test_used_bytes_of_the_allocators_mappings(step: int, tmp_path: Any, monkeyp
     monkeypatch.setattr(cold, "STEP", step)
     live = SimpleNamespace(pid=7, number={"window_shift": 20}, root={"window": BASE})
     watched = cold.Watch(live)  # type: ignore[arg-type]
-    assert watched.used() == 16 << 10 and watched.huge == 4096 << 10
+    assert watched.huge == 0 and watched.used() == 16 << 10 and watched.huge == 4096 << 10
     assert watched.used() == 16 << 10 and watched.huge == 4096 << 10
     sampled = {"window_shift": 20, "slots_start": 8, "slots_bytes": 16}
     memory = SimpleNamespace(word=lambda at: {108: BASE + (1 << 30), 116: SLAB}[at])
@@ -197,10 +310,62 @@ def test_blocks_to_which_nothing_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     for one in (mapped(DATA, PAGE, "r--p"), mapped(DATA, PAGE, path="[vvar]"), mapped(BASE - SLAB, PAGE)):
         spaces[0] = one
         assert at(heap, 256) in why.unreferenced(heap)
+    spaces[0] = mapped(heap.blocks.top, PAGE)
+    heap.memory.write(heap.blocks.top + 8, word(at(heap, 256)))
+    assert at(heap, 256) not in why.unreferenced(heap)
     heap.samples = SimpleNamespace(slots=DATA, end=DATA + PAGE)
     spaces[0] = mapped(DATA, PAGE)
-    assert why.is_of_samples(heap, DATA) and not why.is_of_samples(heap, DATA + PAGE)
+    assert [why.is_of_samples(heap, DATA + each) for each in (-1, 0, 8, PAGE)] == [False, True, True, False]
     assert at(heap, 256) in why.unreferenced(heap)
+
+
+def test_pointers_are_followed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By chunks of two words, pointers at every place of a block and of data are found."""
+    monkeypatch.setattr(why, "CHUNK", 16)
+    for place in range(8):
+        heap = built({64: [filled(64, i) for i in range(3)]})
+        pointing(heap, 64, 1, at(heap, 64, 2), place)
+        pointing(heap, 64, 2, at(heap, 64, 2), place)
+        heap.memory.write(DATA + 8 * place, word(at(heap, 64, 1)))
+        monkeypatch.setattr(process, "mappings", lambda pid: [mapped(DATA, 64)])
+        assert list(why.unreferenced(heap)) == [BASE]
+    monkeypatch.setattr(why, "CHUNK", PAGE)
+    heap = built({64: [filled(64, 1), filled(64, 2)]})
+    heap.memory.write(DATA + PAGE + 8, word(BASE))
+    heap.memory.write(DATA + 2 * PAGE - 8, word(BASE + 64))
+    monkeypatch.setattr(process, "mappings", lambda pid: [mapped(DATA, 3 * PAGE // 2)])
+    assert list(why.unreferenced(heap)) == [BASE + 64]
+    monkeypatch.setattr(process, "mappings", lambda pid: [mapped(DATA, 2 * PAGE)])
+    assert not why.unreferenced(heap)
+
+
+def test_looks_at_equal_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, looks = Clock(), list[int]()
+
+    def snapshot() -> dict[str, Any]:
+        looks.append(1)
+        clock.now += 0.3
+        if len(looks) == 15:
+            raise KeyboardInterrupt
+        return {
+            "classes": [{"size": 64, "live": 2}, {"size": 128, "live": len(looks)}],
+            "bytes": {"huge": 5} if len(looks) > 1 else {},
+        }
+
+    def add(live: Any, snapshot: dict[str, Any]) -> bool:
+        snapshot["ledger"] = {"rss": len(looks)}
+        return len(looks) < 16
+
+    monkeypatch.setattr(why, "time", clock)
+    monkeypatch.setattr(ledger, "add", add)
+    live: Any = SimpleNamespace(snapshot=snapshot, name="it")
+    found = why.look(live, 5.0)
+    assert found.times == pytest.approx([0.3 + 0.5 * i for i in range(11)]) and found.ledgers[-1] == {"rss": 11}
+    assert found.classes[0] == {64: 128, 128: 128, 0: 0} and found.classes[1] == {64: 128, 128: 256, 0: 5}
+    assert found.live()[1] == 389
+    assert why.look(live, 0.0).times == pytest.approx([0.3, 0.6, 0.9])  # until Ctrl-C
+    with pytest.raises(LabError, match="it has too large a heap"):
+        why.look(live, 1.0)
 
 
 def test_blocks_count_as_lost_that_two_walks_find_alike(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +382,7 @@ def course(live: Sequence[int], **parts: int) -> why.Course:
     """Looks of one second, at live bytes in blocks of 1,024; the rest of 100 MiB is in `parts`."""
     last = {"rss": 100 * MIB, "live": live[-1], **parts}
     sizes = [{0: 0, 64: MIB, 1024: each - MIB} for each in live]
-    return why.Course([float(i) for i in range(len(live))], [last] * len(live), sizes)
+    return why.Course([3.0 + i for i in range(len(live))], [{"rss": MIB}] * (len(live) - 1) + [last], sizes)
 
 
 def word_of(found: why.Course, blocks: int = 0, size: int = 0) -> str:
@@ -235,7 +400,7 @@ def test_growth_is_in_most_looks_and_a_thousandth() -> None:
     assert word_of(course(rocky)) == "live"
     assert word_of(course([2 * MIB, 2 * MIB + 4096])) == "live"
     assert word_of(course([2 * MIB, 2 * MIB + 4097])) == "growth"
-    assert word_of(course([ten])) == "live"
+    assert word_of(course([ten])) == "live" and word_of(course([ten, ten, ten + 10490])) == "live"
 
 
 def test_growth_says_its_rate_and_size() -> None:
@@ -245,7 +410,8 @@ def test_growth_says_its_rate_and_size() -> None:
         "100.0 MiB are resident, of which 12.0 MiB are live blocks; live memory changed by 2.0 MiB in 2 s."
         " That is 3.52 GiB an hour, most of it in blocks of 1024 bytes. No pointer leads to 3 blocks of 3 KiB."
     )
-    huge = course([10 * MIB, 10 * MIB])
+    huge = course([10 * MIB, 10 * MIB], huge=11 * MIB)
+    assert "of which 21.0 MiB are live blocks" in why.judge(huge, (0, 0), 7).said
     huge.classes[1] = {0: 5 * MIB, 64: MIB, 1024: 9 * MIB}
     assert "most of it in huge blocks" in why.judge(huge, (0, 0), 7).said
 
@@ -255,6 +421,12 @@ def test_leaks() -> None:
     assert word_of(growing, 5, MIB + 1) == "leak" and word_of(growing, 5, MIB) == "growth"
     assert word_of(still, 5, 10 * MIB + 1) == "leak" and word_of(still, 5, 10 * MIB) == "live"
     assert word_of(course([90 * MIB] * 2), 5, 9 * MIB + 1) == "live"
+    assert word_of(course([110 * MIB] * 2), 5, 10 * MIB + 1) == "live"
+    shrunk = course([120 * MIB, 60 * MIB, 50 * MIB])
+    assert (
+        word_of(shrunk, 5, 10 * MIB + 1) == "leak"
+        and word_of(course([90 * MIB, 95 * MIB, 99 * MIB]), 5, 9 * MIB) == "growth"
+    )
     assert why.judge(still, (5, 11 * MIB), 7).said.endswith("No pointer leads to 5 blocks of 11.0 MiB.")
 
 
@@ -286,3 +458,5 @@ def test_a_part_of_a_small_process_is_no_reason() -> None:
     assert word_of(small) == "live"
     small.ledgers[-1]["empty"] += 1
     assert word_of(small) == "retention"
+    del small.ledgers[-1]["live"]
+    assert "of which 0 B are live blocks" in why.judge(small, (0, 0), 7).said

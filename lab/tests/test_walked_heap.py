@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 from hakmem_lab.inspect import block_types, waste
 from hakmem_lab.inspect.arrays import np
 from hakmem_lab.inspect.block_types import Types
+from hakmem_lab.target import elf, process
 from tests.walked import BASE, CODE, DATA, PAGE, SLAB, TYPE, at, built, filled, pointing, saved, word
 
 # --- the walk ---------------------------------------------------------------------------------------------------------
@@ -21,6 +25,13 @@ def test_numbers_of_addresses() -> None:
     asked += [at(heap, 256) + 256, BASE + 2 * SLAB, BASE + 3 * SLAB - 1, BASE + 3 * SLAB, 0, 1 << 62]
     assert heap.number_of(np.array(asked, np.uint64)).tolist() == [0, 0, 1, 1, -1, -1, 2, 2, -1, 3, 3, -1, -1, -1]
     assert heap.count == 4
+
+
+def test_numbers_in_huge_blocks_of_odd_sizes() -> None:
+    heap = built({64: [filled(64)]})
+    heap.huge_start, heap.huge_size = np.array([BASE + 3 * SLAB, BASE + 9 * SLAB]), np.array([3 * SLAB + 5, SLAB])
+    asked = [BASE + 6 * SLAB + 4, BASE + 6 * SLAB + 5, BASE + 9 * SLAB, BASE + 10 * SLAB - 1, BASE + 10 * SLAB]
+    assert heap.number_of(np.array(asked)).tolist() == [1, -1, 2, 2, -1]
 
 
 def test_numbers_of_addresses_in_slots() -> None:
@@ -85,6 +96,7 @@ def test_zero_and_equal_blocks() -> None:
 
 def test_equal_blocks_of_two_sizes_are_no_copies() -> None:
     assert saved(built({64: [filled(64)], 128: [filled(64) + bytes(64)]})) == {}
+    assert waste.find(built({16: [filled(16)], 32: [filled(32)]})).rounding_most == 15 + 15
 
 
 def test_text_ends_at_its_0_and_the_most_frequent_is_the_example() -> None:
@@ -96,6 +108,11 @@ def test_text_ends_at_its_0_and_the_most_frequent_is_the_example() -> None:
     assert group.type == "text" and group.saved == {"equal": 64 + 128} and group.bytes == 320
     assert group.example == "'another one', 3 times"
     assert saved(built({64: [text(b"a word!", 1), text(b"a word!", 2)]})) == {}  # may be a number
+    (group,) = waste.find(built({128: [b"x" * 50 + bytes(78)] * 2})).groups
+    assert group.example == f"'{'x' * 40}', 2 times"
+    beside = waste.find(built({64: [*contents[:2], *[filled(64, 9)] * 3]})).groups
+    assert {each.type[:4]: each.example for each in beside} == {"text": "'a configuration', 2 times", "begi": ""}
+    assert waste.find(built({}, [b"x" * (SLAB + 1) + bytes(15)])).groups[0].type != "text"  # too long to be one
 
 
 def test_tails() -> None:
@@ -107,10 +124,20 @@ def test_tails() -> None:
         },
         [filled(PAGE + 1) + bytes(3 * PAGE)],
     )
-    by_size = {each.size: each.saved for each in waste.find(heap).groups}
+    groups = waste.find(heap).groups
+    assert [each.total for each in groups] == [2 * PAGE, 8192 - 3072, 192, *[0] * (len(groups) - 3)]
+    by_size = {each.size: each.saved for each in groups}
     assert by_size[8192] == {"tail": 8192 - 3072}  # 6,144 bytes need a block of 8,192
     assert by_size[256] == {"tail": 192} and by_size[128] == {}
     assert by_size[0] == {"tail": 2 * PAGE}
+    assert saved(built({1024: [b"x" * 100 + b"\0" + filled(923)]})) == {"tail": 1024 - 128}  # behind a text
+
+
+def test_tails_of_huge_blocks_are_whole_pages_from_a_quarter_on() -> None:
+    for used, size, tail in ((9, 12, 3), (10, 13, 0), (8 * PAGE + 1, 13 * PAGE, 4 * PAGE)):
+        unit = PAGE if tail < PAGE else 1
+        heap = built({}, [filled(used * unit) + bytes((size - used) * unit)])
+        assert saved(heap) == ({"tail": tail * unit} if tail else {})
 
 
 def test_a_tail_that_was_never_touched_costs_nothing() -> None:
@@ -119,6 +146,10 @@ def test_a_tail_that_was_never_touched_costs_nothing() -> None:
     found = waste.find(heap)
     assert found.resident == 2 * PAGE and found.live_bytes == 4 * PAGE
     assert "8 KiB of their 16 KiB have no pages" in waste.says(found, "it")[1]
+    across = waste.find(built({3072: [filled(3072), filled(1024, 2), None]}))  # the second lies in two pages
+    assert (across.resident, across.live_bytes) == (PAGE, 6144) and across.saved["tail"] == 0
+    third = waste.find(built({3072: [filled(3072), filled(3072, 2), filled(2048, 3)]}))
+    assert (third.resident, third.live_bytes) == (2 * PAGE, 9216)
 
 
 def test_joined() -> None:
@@ -148,6 +179,34 @@ def test_joined() -> None:
     pointing(heap, 128, 0, at(heap, 1024))
     pointing(heap, 256, 0, at(heap, 1024, 1))
     assert saved(heap) == {"joined": 8}
+
+
+def test_joined_with_the_first_block_and_beside_pointers_to_none() -> None:
+    heap = built({1024: [filled(1024, 5), filled(1024, 6)], 64: [filled(64, i) for i in range(3)]})
+    pointing(heap, 64, 1, at(heap, 1024))
+    assert saved(heap) == {"joined": 8}
+    for place in range(3):  # a free place, and what lies behind a span's blocks
+        pointing(heap, 64, place, at(heap, 64) + 3 * 64, 2)
+    pointing(heap, 64, 1, heap.blocks.top - 8, 3)
+    pointing(heap, 64, 1, heap.blocks.top, 4)
+    assert saved(heap) == {"joined": 8}
+    pointing(heap, 1024, 1, at(heap, 1024))  # from a block behind it
+    assert saved(heap) == {}
+
+
+def test_joined_in_hardened_and_other_spans_of_a_class() -> None:
+    """The walk comes by the class twice."""
+    heap = built({64: [filled(64), filled(64, 2)], 1024: [filled(1024, 5), filled(1024, 6)]})
+    pointing(heap, 64, 0, at(heap, 1024))
+    pointing(heap, 64, 1, at(heap, 1024, 1))
+    small, large = heap.batches()
+
+    def part(place: int) -> Any:
+        names = ("numbers", "starts", "bytes", "pages")
+        return replace(small, **{name: getattr(small, name)[place : place + 1] for name in names})
+
+    heap.batches = lambda: iter([part(0), large, part(1)])
+    assert saved(heap) == {"joined": 16}
 
 
 def test_sparse_spans() -> None:
@@ -188,10 +247,10 @@ def test_sampled_blocks_have_their_own_figures() -> None:
 
 
 def test_what_waste_says() -> None:
-    saved = dict.fromkeys(waste.KINDS, 0) | {"zero": 1 << 20, "sparse": 2048}
+    saved = dict.fromkeys(waste.KINDS, 0) | {"zero": 3 << 20, "sparse": 1 << 20}
     found = waste.Waste([], saved, 4 << 20, 3, 4 << 20, 0, 0, 0)
     assert waste.says(found, "it") == [
-        "it: 1.0 MiB could be saved of 4.0 MiB resident in 3 live blocks (25 %), 2 KiB between them."
+        "it: 3.0 MiB could be saved of 4.0 MiB resident in 3 live blocks (75 %), 1.0 MiB between them."
     ]
     more = waste.Waste([], saved, 5 << 20, 1, 4 << 20, 1024, 4096, 0)
     said = waste.says(more, "it")
@@ -245,12 +304,33 @@ def types_of(heap: Any) -> list[str]:
 
 def test_types_by_vtable_type_and_first_word() -> None:
     rest = [filled(56, i) for i in range(9)]
-    contents = [word(CODE) + rest[0], rest[1][:8] + word(TYPE) + rest[1][:48], bytes(64), word(BASE + 5) + rest[3]]
+    contents = [word(CODE) + rest[0], rest[1][:8] + word(TYPE) + rest[1][:48], bytes(64), word(BASE + 325) + rest[3]]
     contents += [rest[4][:24] + word(TYPE) + rest[4][:32], rest[5] + rest[5][:8]]
     heap = built({64: [*contents, rest[2][:16] + word(CODE) + rest[2][:40]]})
     order, python, zeros, pointer, collected, other, not_there = types_of(heap)
-    assert order in ("Order", "_ZTV5Order") and python == collected == "PyUnicode_Type"
+    assert order == ("Order" if any(map(shutil.which, block_types.FILTERS)) else "_ZTV5Order")
+    assert python == collected == "PyUnicode_Type"
     assert (zeros, pointer, other, not_there) == ("zeros", "a pointer first", "other data", "other data")
+    assert types_of(built({16: [filled(16)]})) == ["other data"]
+
+
+def test_a_type_is_more_than_text_and_zeros() -> None:
+    heap = built({64: [word(CODE) + filled(56), filled(64, 2)]})
+    for is_zero, what in ((True, "zeros"), (False, "text")):
+        types = Types(heap)
+        types.symbols = Names()  # type: ignore[assignment]
+        (batch,) = heap.batches()
+        every = np.ones(2, bool)
+        numbers = types.of(batch, np.ascontiguousarray(batch.bytes).view(np.uint64), every, every & is_zero)
+        assert list(types.numbers)[numbers[0]] == "_ZTV5Order" and list(types.numbers)[numbers[1]] == what
+
+
+def test_among_many_words_a_type_is_one_that_repeats() -> None:
+    def of(others: int, alike: int = 1) -> str:
+        contents = [word(CODE) + filled(56, i) for i in range(alike)]
+        return types_of(built({64: [*contents, *(filled(64, 50 + i) for i in range(others))]}))[0]
+
+    assert of(127) != "other data" and of(128) == "other data" and of(128, 2) != "other data"
 
 
 def test_a_class_that_a_python_program_defined() -> None:
@@ -262,6 +342,12 @@ def test_a_class_that_a_python_program_defined() -> None:
     heap.memory.write(kind + 8, word(CODE + 8))
     heap.memory.write(kind + 24, word(name))
     assert types_of(heap)[0] == "Python's Order"
+    heap.memory.write(name, b"O" * 70)
+    assert types_of(heap)[0] == "Python's " + "O" * 64
+    first = built({1024: [filled(1024)], 64: [filled(8) + word(BASE) + filled(48)]})
+    first.memory.write(BASE + 8, word(CODE + 8) + filled(8) + word(name))
+    first.memory.write(name, b"Order\0")
+    assert types_of(first)[0] == "Python's Order"
     heap.memory.write(name, b"Or der\0")
     assert types_of(heap)[0] == "other data"
     heap.memory.write(name, b"Order\0")
@@ -288,3 +374,32 @@ def test_symbols_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names == ["one", "one", "", "", "two", "two", ""]
     symbols.tables["/lib/it.so"] = (CODE, [(0x10, 16, "late")])
     assert symbols.name(CODE) == ""
+
+
+def test_symbols_are_read_once_from_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heap, asked = built({64: [filled(64)]}), list[tuple[Path, int]]()
+    second = CODE + 16 * PAGE
+
+    def load_bias(file: Path, offset: int, first: int) -> int:
+        asked.append((file, first + offset))
+        return first - 64
+
+    mapped = [
+        (CODE, CODE + PAGE, "/then"),
+        (second, second + PAGE, "/other"),
+        (second + PAGE, second + 2 * PAGE, "/other"),
+    ]
+    monkeypatch.setattr(type(heap.allocator), "mapped_files", lambda _: mapped)
+    monkeypatch.setattr(process, "inside", lambda pid, path: tmp_path / f"{pid}{path[1:]}")
+    monkeypatch.setattr(elf, "describe", lambda file: True)
+    monkeypatch.setattr(elf, "load_bias", load_bias)
+    monkeypatch.setattr(elf, "objects", lambda file: [(64, 8, file.name)])
+    (tmp_path / "7other").touch()
+    symbols = block_types.Symbols(heap)
+    assert [symbols.name(each) for each in (CODE, second, second + 7, second + 8, second + PAGE)] == [
+        "",
+        *["7other"] * 2,
+        "",
+        "",
+    ]
+    assert asked == [(tmp_path / "7other", second)]

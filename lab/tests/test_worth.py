@@ -7,7 +7,8 @@ import ctypes
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,12 @@ pytest.importorskip("scipy")
 
 from hakmem_lab.experiment import worth
 from hakmem_lab.experiment.worth import Memory, Round, Worth
+from hakmem_lab.inspect import ledger
+from hakmem_lab.inspect.arrays import np
 from hakmem_lab.measure import one_run
+from hakmem_lab.target import process
+from hakmem_lab.terminal import progress
+from hakmem_lab.terminal.errors import LabError
 from tests import planted
 from tests.inside import LIBRARY, clean_environment, compile_c, hakmem, running
 
@@ -268,6 +274,67 @@ def test_measures_in_rounds_of_random_order(simulated: list[tuple[int, dict[str,
         assert ("WORTH_CPU" in variables) == cpu
 
 
+def test_progress_is_by_runs(simulated: list[tuple[int, dict[str, str]]], monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[object]()
+
+    @contextmanager
+    def of(count: int, what: str) -> Iterator[Callable[[str], None]]:
+        told.append((count, what))
+        yield told.append
+
+    monkeypatch.setattr(progress, "of", of)
+    worth.measure(["true"], {"LD_PRELOAD": "/h.so"}, 2, 3)
+    assert told == [(11, "runs"), "memory", *["round 1"] * 5, *["round 2"] * 5]
+
+
+def test_the_peak_is_the_most_that_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: Iterator[Memory | LabError] = iter(
+        [Memory(5, 1), Memory(9, 2, 3, 4), LabError("it ends"), Memory(7, 3), Memory(9, 4)]
+    )
+
+    def memory_of(pid: int) -> Memory:
+        found = next(looks)
+        if isinstance(found, LabError):
+            raise found
+        return found
+
+    def run(command: Sequence[str], *_: Any, beside: Any) -> one_run.Outcome:
+        watcher = beside(7)
+        assert [watcher._look_s() for _ in range(5)] == [worth.LOOK_S] * 5
+        return one_run.Outcome(0, 1.0, 1.0, 0.0, 1, 1, 0, 0, "")
+
+    monkeypatch.setattr(worth, "memory_of", memory_of)
+    monkeypatch.setattr(one_run, "run", run)
+    assert worth._memory(["true"], {}, None) == Memory(9, 2, 3, 4)
+
+
+def test_memory_by_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    classes = [{"size": 16, "live": 10}, {"size": 48, "live": 3}, {"size": 64, "live": 0}]
+    found: dict[str, Any] = {"classes": classes, "bytes": {"live": 304, "huge": 1000}}
+    parts = {"rss": 5000, "not_ours": 700}
+
+    class Looked:
+        def __init__(self, pid: int) -> None: ...
+
+        def snapshot(self) -> dict[str, Any]:
+            return found | {"ledger": parts}
+
+        def class_table(self, name: str, dtype: Any) -> Any:
+            return np.array([16, 32, 48, 64], dtype)
+
+    monkeypatch.setattr(worth, "Live", Looked)
+    monkeypatch.setattr(ledger, "add", lambda live, snapshot: True)
+    monkeypatch.setattr(process, "kilobytes", lambda pid, name: 4000)
+    assert worth.memory_of(7) == Memory(5000, 1304, 10 * 15 + 3 * 15, 700)
+    parts["rss"], found["bytes"] = 1000, {"live": 304}
+    assert worth.memory_of(7) == Memory(4000, 304, 195, 700)
+    found["bytes"] = {"live": 2000}
+    assert worth.memory_of(7).live == 1000
+    monkeypatch.setattr(ledger, "add", lambda live, snapshot: False)
+    with pytest.raises(LabError, match="process 7 has too large a heap"):
+        worth.memory_of(7)
+
+
 def test_a_program_whose_calls_were_not_counted(
     simulated: list[tuple[int, dict[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,8 +362,10 @@ def test_a_busy_machine_and_a_long_call(tmp_path: Path) -> None:
         "-fPIC",
         name="slow.so",
     )
-    source = ("#include <stdlib.h>\n"
-              "int main(void) { for (int i = 0; i < 61; i++) if (realloc(NULL, 12345) == NULL) return 1; }")
+    source = (
+        "#include <stdlib.h>\n"
+        "int main(void) { for (int i = 0; i < 61; i++) if (realloc(NULL, 12345) == NULL) return 1; }"
+    )
     program = compile_c(tmp_path, source)
     library, _ = worth.build(tmp_path)
     for more, least, most in (({}, 20e6, 1e12), ({"WORTH_CPU": "1"}, 1, 10e6)):

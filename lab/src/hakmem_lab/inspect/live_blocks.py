@@ -151,7 +151,7 @@ class Heap:
         """The class of each chunk: the least one that serves its blocks, and of which all begin at a multiple. An
         aligned request may have a larger class than its size asks for."""
         found = []
-        ends = [*first[1:].tolist(), len(starts)]
+        ends = [*first.tolist(), len(starts)][1:]
         for begin, end, index in zip(first.tolist(), ends, least.tolist(), strict=True):
             offsets = starts[begin:end] % sampled_blocks.CHUNK
             found.append(next(i for i in range(index, len(self.sizes)) if not (offsets % self.sizes[i]).any()))

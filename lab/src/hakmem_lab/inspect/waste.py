@@ -246,7 +246,8 @@ class Search:
             gain = np.where(self.pointed_at[targets] == 1, WORD, 0)
             self._note(numbers, {"joined": gain})
             for kind in np.unique(types[gain > 0]).tolist():
-                self.saved[(index, kind)]["joined"] = int(gain[types == kind].sum())
+                of = self.saved[(index, kind)]
+                of["joined"] = of.get("joined", 0) + int(gain[types == kind].sum())
 
     def _groups(self) -> list[Group]:
         names = self.types.names()
