@@ -237,6 +237,7 @@ def test_what_worth_says() -> None:
     advices = ((0.028, "a week"), (0.0292, "an afternoon"), (0.09, "an afternoon"), (0.0912, "a comparison"))
     for faults, advice in advices:
         assert advice in worth.says(made([0.0] * 3, faults=faults))[0]
+    assert "do not bound it" in worth.says(made([-1e6, 0.0, 3e6], inside=0.9))[0]
 
 
 @pytest.fixture

@@ -359,12 +359,16 @@ static size_t budget_of_thread(const struct hak_heap *heap)
     return budget + hak__retain_share(slabs * HAK_SLAB_SIZE);
 }
 
-/* Makes `extra` bytes fit both budgets and charges the process. */
+/* Makes `extra` bytes fit both budgets and charges the process. What a share's bins hold serves no other thread of its user heap, so
+ * of a limit they have a part. */
 static bool find_room(struct hak_heap *heap, uint32_t index, size_t extra)
 {
+    enum { LIMIT_PART = 8 };
     size_t budget = hak__option(HAK_OPTION_thread_budget);
     if (heap->budget.bytes + extra > budget)
         budget = budget_of_thread(heap);
+    for (const struct hak_account *account = heap->share.account; account != NULL; account = account->above)
+        budget = hak_min(budget, hak_load(&account->limit, HAK_RELAXED) / LIMIT_PART);
     if (extra > budget)
         return false;
     if (heap->budget.bytes + extra > budget)

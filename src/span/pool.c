@@ -179,8 +179,7 @@ void hak__tier_claimed(size_t super, uint64_t word, unsigned count)
         pieces_count(count);
     if (hak_likely(!is_draining(super)) || hak__slabs_used(word) < HAK_TIER_HIGH)
         return;
-    if (set_draining(super, false))
-        tier_add(&hak__tier_counts.to_hot, 1);
+    tier_add(&hak__tier_counts.to_hot, set_draining(super, false));
 }
 
 /* Looks again for a claim that came between the first look and the bit, and has seen no bit. */
@@ -376,7 +375,8 @@ size_t hak__pool_open(unsigned count, enum hak_opening opening, bool *fresh)
     set_hints(super, first == 0 ? hak_load(&hak__supers[super].slabs, HAK_SEQ_CST)
                                 : (*fresh ? hak__slabs_release_clean : hak__slabs_release)(&hak__supers[super], 0, first));
     hak_fetch_add(&hak__pool_counts.opened, 1, HAK_RELAXED);
-    pieces_count(hak__super_is_bare(super) ? count : 0);
+    if (hak__super_is_bare(super))
+        pieces_count(count);
     return super * HAK_SUPER_SLABS + first;
 }
 

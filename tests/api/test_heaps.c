@@ -224,6 +224,34 @@ static void limits_hold(void **state)
     free(q);
 }
 
+/* What one thread has freed again and again serves others, though its bins have grown. */
+enum { ONE_SIZE = 200, ONE_MOST = (256 << 10) / ONE_SIZE };
+static void *fill_with_one_size(void *heap)
+{
+    void *p[ONE_MOST];
+    size_t count = 0;
+    while (count < ONE_MOST && (p[count] = hak_heap_malloc(heap, ONE_SIZE)) != NULL)
+        count++;
+    for (size_t i = count; i > 0; i--)
+        free(p[i - 1]);
+    return (void *)(count * ONE_SIZE);
+}
+
+static void bins_leave_most_of_a_limit(void **state)
+{
+    (void)state;
+    pthread_t other;
+    void *usable;
+    skip_hardened();
+    hak_heap_t *heap = new_heap("bins", 256 << 10);
+    for (unsigned i = 0; i < 30; i++)
+        fill_with_one_size(heap);
+    pthread_create(&other, NULL, fill_with_one_size, heap);
+    pthread_join(other, &usable);
+    expect_op((size_t)usable, >=, (256 << 10) / 100 * 75);
+    hak_heap_destroy(heap);
+}
+
 /* Eight threads fill a small heap by turns; then one of them frees, and another can allocate all of it. */
 enum { SMALL_HEAP = 256 << 10, FILLING = 8, FILLED_MOST = SMALL_HEAP / 16 };
 struct filling {
@@ -899,6 +927,7 @@ int main(void)
         cmocka_unit_test(merged_blocks_live_on),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(small_limits_can_be_used),
+        cmocka_unit_test(bins_leave_most_of_a_limit),
         cmocka_unit_test(visits_see_every_block),
         cmocka_unit_test(spans_hold_the_same_blocks),
         cmocka_unit_test(grown_blocks_raise_the_peak),

@@ -54,14 +54,14 @@ static size_t pages_allowed(size_t align)
 {
     const char *harden = getenv("HAKMEM_HARDEN");
     size_t marks = harden != NULL && *harden == '1' ? 16 : 0;
-    return marks + (align < (size_t)32 << 20 ? 2 : 3);
+    return marks + (align < (size_t)32 << 20 ? 2 : align < (size_t)1 << 30 ? 3 : 4); /* the tables grow beyond a page each */
 }
 
 static void one_byte_is_few_pages(aligned *call)
 {
     enum { COUNT = 4 };
     char *p[COUNT];
-    for (int i = 0; i < 40; i++)   /* what is made resident once, by whatever comes first */
+    for (int i = 0; i < 40; i++) /* what is made resident once, by whatever comes first */
         free(malloc((size_t)1 << i % 20));
     resident_pages();
     for (size_t align = 16; align <= (size_t)1 << 30; align *= 2) {

@@ -43,6 +43,7 @@ DELAYS = (0, 5, 10, 20)  # ns
 SOURCE = Path(one_run.__file__).with_name("added_delay.c")
 CALIBRATION = 20_000_000  # turns of the idle loop
 LOOK_S = 0.05
+WIDEST = 100  # %: an interval from nothing to more than this advises nothing
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,8 @@ def says(found: Worth) -> list[str]:
     """The bounds in sentences."""
     mean, low, high = found.bound()
     advice = "do not spend a week here" if high < 3 else "worth an afternoon" if high < 10 else "worth a comparison"
+    if low <= 0 and high > WIDEST:
+        advice = "these runs do not bound it: take longer ones, more --runs, or --cpu"
     calls = int(np.mean([each.calls for each in found.rounds]))
     plain = float(np.mean([each.plain_s for each in found.rounds]))
     inside = float(np.mean([each.inside_s for each in found.rounds]))
