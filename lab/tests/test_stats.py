@@ -156,6 +156,7 @@ def test_the_ledger_shows_every_part_and_their_sum() -> None:
         ({"live": 10 * MIB, "empty": 50 * MIB}, ("50.0 MiB", "empty", "HAKMEM_RETURN")),
         ({"live": 10 * MIB, "cached": 20 * MIB}, ("20.0 MiB", "caches", "HAKMEM_THREAD_BUDGET", "64 bytes")),
         ({"live": 10 * MIB, "free_in_slabs": 20 * MIB}, ("20.0 MiB", "no option", "4096 bytes")),
+        ({"live": 10 * MIB, "free_in_slabs": 60 * MIB}, ("60.0 MiB", "hardened", "HAKMEM_RETURN")),
         ({"live": 10 * MIB, "frontier_slack": 20 * MIB}, ("ends of slabs", "HAKMEM_REFILL_COUNT")),
         ({"live": 1000 * MIB, "empty": 1 * MIB}, ("Nothing to speak of", "live blocks")),
         ({"not_ours": 1000 * MIB, "empty": 1 * MIB}, ("Nothing to speak of", "outside of HAKMEM")),

@@ -44,6 +44,10 @@ fn of(ledger: &Ledger) -> String {
         "cached" => format!("{amount} lie ready in the threads' caches; HAKMEM_THREAD_BUDGET and HAKMEM_PROCESS_BUDGET bound them."),
         "empty" => format!("{amount} are empty slabs that wait for use; a larger HAKMEM_RETURN returns them sooner, hak_collect() at once."),
         "metadata" => format!("{amount} are the library's own tables; fewer threads at once need fewer."),
+        _ if ledger.pinned_most.1.saturating_mul(50) < bytes => format!(
+            "{amount} are free pages of slabs that stay with their size, as all do in hardened mode; they go back as HAKMEM_RETURN allows, \
+             at once by hak_collect()."
+        ),
         _ => format!(
             "Live blocks pin {amount}: free blocks in slabs that other blocks keep in use, most of it between live blocks of {} bytes; \
              no option returns them before their neighbours are freed.",
@@ -60,6 +64,8 @@ mod tests {
     fn the_largest_part_is_named() {
         let pinned = Ledger { live: 10, free_in_slabs: 90 << 20, pinned_most: (64, 90 << 20), ..Ledger::default() };
         assert!(of(&pinned).starts_with("Live blocks pin 90.0 MiB") && of(&pinned).contains("64 bytes"));
+        let kept = Ledger { live: 10, free_in_slabs: 90 << 20, pinned_most: (64, 1 << 20), ..Ledger::default() };
+        assert!(of(&kept).contains("hardened"));
         assert!(of(&Ledger { live: 1, empty: 5000, ..Ledger::default() }).contains("empty slabs"));
         assert!(of(&Ledger { live: 1 << 30, empty: 5000, ..Ledger::default() }).contains("live blocks"));
         assert!(of(&Ledger { not_ours: 1 << 30, ..Ledger::default() }).contains("outside of HAKMEM"));

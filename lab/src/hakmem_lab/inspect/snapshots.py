@@ -205,6 +205,11 @@ def _cached(snapshot: Snapshot, size: int) -> str:
 
 def _free_in_slabs(snapshot: Snapshot, size: int) -> str:
     worst = _worst_class(snapshot, "pinned")
+    if worst and 10 * sum(row.get("pinned", 0) for row in snapshot.classes) < size:
+        return (
+            f"{in_bytes(size)} are free pages of slabs that stay with their size, as all do in hardened mode; they go "
+            "back as HAKMEM_RETURN allows, at once by hak_collect()."
+        )
     which = f", most of it between live blocks of {worst['size']} bytes" if worst else ""
     return (
         f"{in_bytes(size)} are free blocks in slabs that other blocks keep in use{which}; no option returns them: "
