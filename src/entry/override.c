@@ -22,31 +22,23 @@ HAK_FORWARD(void *, malloc, hak_malloc, (size_t n), (n))
 HAK_FORWARD(void *, calloc, hak_calloc, (size_t count, size_t size), (count, size))
 HAK_FORWARD(void *, realloc, hak_realloc, (void *p, size_t n), (p, n))
 HAK_FORWARD_VOID(free, hak_free, (void *p), (p))
+HAK_FORWARD_VOID(free_sized, hak_free_sized, (void *p, size_t n), (p, n))
+HAK_FORWARD_VOID(free_aligned_sized, hak_free_aligned_sized, (void *p, size_t align, size_t n), (p, align, n))
 HAK_FORWARD(void *, aligned_alloc, hak_aligned_alloc, (size_t align, size_t n), (align, n))
 HAK_FORWARD(void *, memalign, hak_memalign, (size_t align, size_t n), (align, n))
 HAK_FORWARD(int, posix_memalign, hak_posix_memalign, (void **out, size_t align, size_t n), (out, align, n))
 HAK_FORWARD(void *, valloc, hak_valloc, (size_t n), (n))
 HAK_FORWARD(size_t, malloc_usable_size, hak_usable_size, (void *p), (p))
 
-/* A program with a malloc of its own need not have the names that came late. Like the C library's, they then call what it has. */
+/* A program with a malloc of its own need not have this name, which came late. Like the C library's, it then calls what there is. */
 hak_export extern void *realloc_in_use(void *p, size_t n) __asm__("realloc");
-hak_export extern void free_in_use(void *p) __asm__("free");
 hak_export void *reallocarray(void *p, size_t count, size_t size);
-hak_export void free_sized(void *p, size_t n);
-hak_export void free_aligned_sized(void *p, size_t align, size_t n);
 
 hak_export void *reallocarray(void *p, size_t count, size_t size)
 {
     size_t n;
     bool replaced = realloc_in_use != hak_realloc && !__builtin_mul_overflow(count, size, &n);
     return hak_unlikely(replaced) ? realloc_in_use(p, n) : hak_reallocarray(p, count, size);
-}
-
-hak_export void free_sized(void *p, size_t n) { free_in_use == hak_free ? hak_free_sized(p, n) : free_in_use(p); }
-
-hak_export void free_aligned_sized(void *p, size_t align, size_t n)
-{
-    free_in_use == hak_free ? hak_free_aligned_sized(p, align, n) : free_in_use(p);
 }
 
 /* --- what only glibc has ----------------------------------------------------------------------------------------- */

@@ -233,7 +233,7 @@ static void *fill_with_one_size(void *heap)
     while (count < ONE_MOST && (p[count] = hak_heap_malloc(heap, ONE_SIZE)) != NULL)
         count++;
     for (size_t i = count; i > 0; i--)
-        free(p[i - 1]);
+        hak_free(p[i - 1]);
     return (void *)(count * ONE_SIZE);
 }
 

@@ -19,7 +19,8 @@ import sys
 MIB = 1 << 20
 SKIPPED = 77
 LONG = os.environ.get("HAK_LIMITS_LONG", "0") != "0"
-RANDOM_BITS = range(21, 46)  # the window's base is a random multiple of 2 MiB; the first block lies at its start
+# The window's base is a random multiple of 2 MiB, in the upper half of a gibibyte; the first block lies at its start.
+RANDOM_BITS = {*range(21, 46)} - {29}
 
 
 class Strained:
@@ -104,7 +105,7 @@ def addresses(strained):
     seen = [int(strained.run("address")[0][0], 16) for _ in range(1000 if LONG else 200)]
     varying = [bit for bit in range(64) if len({address >> bit & 1 for address in seen}) == 2]
     print("bits of the first block's address that vary:", varying)
-    strained.expect(set(RANDOM_BITS) <= set(varying), "each of the bits 21 to 45 must vary")
+    strained.expect(set(varying) >= RANDOM_BITS, "each of the bits 21 to 45 but one must vary")
 
 
 def main():
