@@ -163,6 +163,10 @@ class Clock:
         assert seconds >= 0
         self.now += seconds
 
+    def runs_until(self, pid: int, moment: float) -> bool:
+        self.now = max(self.now, moment)
+        return pid == 1
+
 
 def test_waits_and_reads_the_count_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     def watched(counts: list[int]) -> tuple[Any, list[str]]:
@@ -175,12 +179,14 @@ def test_waits_and_reads_the_count_meanwhile(monkeypatch: pytest.MonkeyPatch) ->
                 return each
             raise KeyboardInterrupt
 
+        found.pid = 1
         monkeypatch.setattr(found, "clear", lambda: did.append("clear"), raising=False)
         monkeypatch.setattr(found, "used", used, raising=False)
         return found, did
 
     clock = Clock()
     monkeypatch.setattr(cold, "time", clock)
+    monkeypatch.setattr(process, "runs_until", clock.runs_until)
     watch, did = watched([1, 2, 3, 4, 5, 6])
     found = watch.wait(10.0)
     times = [0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
@@ -357,8 +363,9 @@ def test_looks_at_equal_times(monkeypatch: pytest.MonkeyPatch) -> None:
         return len(looks) < 16
 
     monkeypatch.setattr(why, "time", clock)
+    monkeypatch.setattr(process, "runs_until", clock.runs_until)
     monkeypatch.setattr(ledger, "add", add)
-    live: Any = SimpleNamespace(snapshot=snapshot, name="it")
+    live: Any = SimpleNamespace(snapshot=snapshot, name="it", pid=1)
     found = why.look(live, 5.0)
     assert found.times == pytest.approx([0.3 + 0.5 * i for i in range(11)]) and found.ledgers[-1] == {"rss": 11}
     assert found.classes[0] == {64: 128, 128: 128, 0: 0} and found.classes[1] == {64: 128, 128: 256, 0: 5}
