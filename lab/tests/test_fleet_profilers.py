@@ -6,13 +6,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import gzip
-import http.server
 import json
 import os
 import shutil
 import socket
 import subprocess
-import threading
 import time
 import urllib.parse
 import urllib.request
@@ -26,6 +24,7 @@ from google.protobuf import json_format
 from hakmem_lab.fleet import profilers
 from hakmem_lab.profile import formats
 from hakmem_lab.terminal.errors import LabError
+from tests import served
 from tests.conftest import Hakmem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +35,7 @@ Answer = Callable[[str, Any], Any]
 def answering(answer: Answer) -> Iterator[str]:
     """A server: answer(path, parameters or body) is sent as JSON; None becomes a status 400."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(served.Quiet):
         def reply(self, path: str, asked: Any) -> None:
             found = answer(path, asked)
             self.send_response(400 if found is None else 200)
@@ -50,16 +49,8 @@ def answering(answer: Answer) -> Iterator[str]:
         def do_POST(self) -> None:
             self.reply(self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served.by(Handler) as url:
+        yield url
 
 
 def heap(live: dict[str, int]) -> Any:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,13 +12,14 @@ import pytest
 
 from hakmem_lab.fleet.prometheus import Prometheus
 from hakmem_lab.terminal.errors import LabError
+from tests import served
 
 
 @contextmanager
 def answering(status: int, content: bytes, wait: float = 0.0, wait_each: float = 0.0) -> Iterator[str]:
     """A server that answers everything so, after a while, or byte by byte."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(served.Quiet):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             time.sleep(wait)
@@ -31,16 +30,8 @@ def answering(status: int, content: bytes, wait: float = 0.0, wait_each: float =
                     self.wfile.write(part)
                     time.sleep(wait_each)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served.by(Handler) as url:
+        yield url
 
 
 def test_half_of_an_answer_is_none() -> None:

@@ -264,9 +264,9 @@ static bool is_below_frontier(const struct hak_span *span, size_t offset)
     return offset < (size_t)span->frontier * hak__classes[span->class].size;
 }
 
-/* First asks the kernel which pages are resident: one call instead of one for each run purged long ago. A run is purged with its
- * absent pages, because they may be in swap, which mincore does not show; so is a run without resident pages, unless a purge
- * explains it. Runs are kept as short as possible only where mapped but absent memory counts (HAKMEM_UNMAP). */
+/* First asks the kernel which pages are resident, unless none may go: one call instead of one for each run purged long ago. A run is
+ * purged with its absent pages, because they may be in swap, which mincore does not show; so is a run without resident pages, unless a
+ * purge explains it. Runs are kept as short as possible only where mapped but absent memory counts (HAKMEM_UNMAP). */
 static void purge_span(struct idle_walk *walk, struct hak_span *span)
 {
     hak_assert(span->listed && !span->purged, "a span with free blocks that has not been purged");
