@@ -8,6 +8,8 @@ import os
 import shutil
 import signal
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -478,6 +480,31 @@ def test_cores_that_are_cut_off(plain: Remains, tmp_path: Path) -> None:
     assert done.stderr.startswith(f"hakmem: {path} is truncated after {last} bytes: ")
     assert " bytes of memory are missing, in " in done.stderr
     assert "is the start of a block of 64 bytes, live" in done.stdout
+
+
+def test_a_search_ends_with_the_file(plain: Remains, tmp_path: Path) -> None:
+    """The memory behind a core whose last byte ends a page may not be touched, as mmap.find of older Pythons does when
+    it ends at the last byte: it goes on by one byte before one that the magic number has, else by five."""
+    found = core.Core(plain.cores["kernel"])
+    part = next(part for part in found.memory if part.writable and found.files.at(part.start))
+    page = bytearray(found.page)
+    page[4] = page[5] = struct.pack("=I", MAGIC)[0]
+    path = tmp_path / "core.cut"
+    path.write_bytes(found.bytes[: part.offset] + page)
+    source = """
+import mmap, sys
+from pathlib import Path
+from hakmem_lab.inspect import core
+from hakmem_lab.terminal.errors import LabError
+guard = mmap.mmap(-1, 1 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)  # the core is mapped before it
+try:
+    core.Dead(Path(sys.argv[1]))
+except LabError as error:
+    print(error.message)
+"""
+    command = [sys.executable, "-c", source, str(path)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=100)
+    assert done.returncode == 0 and "is truncated after" in done.stdout, done
 
 
 def test_memory_that_was_left_out(known: Path, tmp_path: Path) -> None:

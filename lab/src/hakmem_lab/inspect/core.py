@@ -10,6 +10,7 @@ import bisect
 import mmap
 import os
 import platform
+import re
 import struct
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -292,14 +293,13 @@ class Dead(Allocator):
         return found
 
     def _candidates(self) -> Iterator[int]:
-        core, magic = self.core, struct.pack("=I", MAGIC)
+        core, magic = self.core, re.compile(re.escape(struct.pack("=I", MAGIC)))
         for part in self._places():
             end = min(part.offset + part.held, core.size)
-            at = core.bytes.find(magic, part.offset, end)
-            while at >= 0:
-                if (at - part.offset) % 8 == 0 and at + HEADER + 8 <= end:
-                    yield part.start + at - part.offset
-                at = core.bytes.find(magic, at + 4, end)
+            for found in magic.finditer(core.bytes, part.offset, end):  # mmap.find reads a byte beyond (gh-105235)
+                at = found.start() - part.offset
+                if at % 8 == 0 and found.start() + HEADER + 8 <= end:
+                    yield part.start + at
 
     def _not_found(self) -> int:
         places = self._places()
