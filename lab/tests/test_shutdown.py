@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from hakmem_lab.children import shutdown
+from hakmem_lab.children.cleanup_process import fields
 from hakmem_lab.profile.remote_control import Profiler
 from hakmem_lab.target import libhakmem
 from tests.inside import clean_environment, compile_c, running
@@ -100,6 +101,31 @@ def test_programs_end_with_the_command(tmp_path: Path, name: str, number: signal
         assert command.returncode == 130 and "interrupted" in said, said
     elif name.startswith("run"):
         assert command.returncode == -number
+
+
+def test_a_later_file_in_the_place_of_an_ended_one(tmp_path: Path) -> None:
+    """A file that nobody has open any more leaves its inode to the next: programs that write there are not this
+    command's."""
+    source = f"""
+import os, subprocess, sys, tempfile
+from hakmem_lab.children import shutdown
+shutdown.ready()
+with tempfile.TemporaryFile(dir={str(tmp_path)!r}) as file:
+    former = os.fstat(file.fileno()).st_ino
+    kept = shutdown.otherwise(shutdown.end_writers(file))
+    kept.__enter__()
+later = [tempfile.TemporaryFile(dir={str(tmp_path)!r}) for _ in range(200)]
+other = next((each for each in later if os.fstat(each.fileno()).st_ino == former), later[0])
+print(subprocess.Popen(["sleep", "60"], stdout=other, stderr=other).pid, min(shutdown._Cleanup.pids), flush=True)
+os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, check=True)
+    program, cleanup = map(int, done.stdout.split())
+    try:
+        until("the cleanup has ended", lambda: not fields(cleanup))
+        assert fields(program)
+    finally:
+        os.kill(program, signal.SIGKILL)
 
 
 LOOP = """

@@ -1,10 +1,13 @@
 """Runs beside a command and cleans up after it if it dies without warning: SIGKILL, a crash, out of memory.
 
-Each line of its input is a JSON list: a key, and a task that is pending from now on, or null to cancel it. The input
-ends when the command ends, in whatever way. A task is a command to run, or names programs to end together with all that
-they have started: by the id of one, or by the files that they write to, which are known before the programs start and
-inherited by their children. The kernel's parent-death signal would reach only the program itself, and is lost in a
-fork.
+Each message of its input, a socket that keeps messages apart, is a JSON list: a key, and a task that is pending from
+now on, or null to cancel it. The input ends when the command ends, in whatever way. A task is a command to run, or
+names programs to end together with all that they have started: by the id of one, or by the files that they write to,
+which are known before the programs start and inherited by their children. The kernel's parent-death signal would reach
+only the program itself, and is lost in a fork.
+
+The files come open with their task and stay open here until it is done or cancelled: a file that nobody has open any
+more leaves its inode to the next one, which may be what another command's program writes to.
 
 It is run as a file and imports little, so that it starts quickly and needs little memory."""
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,7 +26,9 @@ from typing import Any
 
 END_S = 10.0  # for killed processes to end
 COMMAND_S = 60.0
-Task = dict[str, Any]  # {"process": id}, {"files": [[device, inode], ...]} or {"command": [word, ...]}
+MESSAGE = 1 << 17  # bytes of a message: a command of one page
+FILES = 8  # of a task
+Task = dict[str, Any]  # {"process": id}, {"files": [descriptor, ...]} or {"command": [word, ...]}
 
 
 def fields(pid: int) -> list[str]:
@@ -40,12 +46,12 @@ def started_at(pid: int) -> str:
     return "".join(fields(pid)[19:20])
 
 
-def writes_to(pid: int, files: list[list[int]]) -> bool:
+def writes_to(pid: int, files: list[os.stat_result]) -> bool:
     """Whether one of these files is a process's standard output or standard error."""
     for number in (1, 2):
         with suppress(OSError):
             found = Path(f"/proc/{pid}/fd/{number}").stat()
-            if [found.st_dev, found.st_ino] in files:
+            if any(os.path.samestat(found, each) for each in files):
                 return True
     return False
 
@@ -54,7 +60,7 @@ def family(task: Task) -> set[int]:
     """The task's processes, those in a session that one of them leads, and the descendants of all these."""
     known = {int(each.name): fields(int(each.name)) for each in Path("/proc").iterdir() if each.name.isdigit()}
     known = {pid: has for pid, has in known.items() if has and pid != os.getpid()}
-    pid, files = task.get("process"), task.get("files", [])
+    pid, files = task.get("process"), [os.fstat(each) for each in task.get("files", [])]
     found = {each for each, has in known.items() if each == pid or int(has[3]) == pid or writes_to(each, files)}
     grown = True
     while grown:
@@ -77,11 +83,17 @@ def main() -> None:
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     tasks: dict[int, tuple[Task, str]] = {}
-    for line in sys.stdin:
-        key, task = json.loads(line)
-        tasks.pop(key, None)
-        if task is not None:
-            tasks[key] = (task, started_at(task.get("process", 0)))
+    with socket.socket(fileno=sys.stdin.fileno()) as told:
+        while True:
+            message, files, _, _ = socket.recv_fds(told, MESSAGE, FILES)
+            if not message:
+                break
+            key, task = json.loads(message)
+            former, _ = tasks.pop(key, ({}, ""))
+            for each in former.get("files", []):
+                os.close(each)
+            if task is not None:
+                tasks[key] = (task | {"files": files} if files else task, started_at(task.get("process", 0)))
     for task, began in tasks.values():
         if "command" in task:
             with suppress(OSError, subprocess.TimeoutExpired):

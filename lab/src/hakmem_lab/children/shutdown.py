@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -134,30 +135,30 @@ class _Cleanup:
     pids: set[int] = set()  # noqa: RUF012
     owner = 0  # a fork of this process would need its own
     keys = itertools.count()
-    input: IO[str] | None = None
+    input: socket.socket | None = None
 
     @classmethod
     def start(cls) -> None:
         if cls.owner == os.getpid():
             return
-        started = subprocess.Popen(
-            [sys.executable, "-I", cleanup_process.__file__],
-            env=own_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            text=True,
-        )
-        cls.owner, cls.pids, cls.input = os.getpid(), {started.pid}, started.stdin
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with its:
+            started = subprocess.Popen(
+                [sys.executable, "-I", cleanup_process.__file__],
+                env=own_environment(),
+                stdin=its.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        cls.owner, cls.pids, cls.input = os.getpid(), {started.pid}, ours
 
     @classmethod
     def tell(cls, key: int, task: cleanup_process.Task | None) -> None:
         cls.start()
         assert cls.input
         with contextlib.suppress(OSError):  # it was killed: nothing else depends on it
-            cls.input.write(json.dumps([key, task]) + "\n")
-            cls.input.flush()
+            socket.send_fds(cls.input, [json.dumps([key, task]).encode()], (task or {}).get("files", []))
 
 
 def ready() -> None:
@@ -167,7 +168,7 @@ def ready() -> None:
 
 def end_writers(*files: IO[bytes]) -> cleanup_process.Task:
     """The task to end all programs that write to these files, which only this process's programs have."""
-    return {"files": [[each.st_dev, each.st_ino] for each in (os.fstat(file.fileno()) for file in files)]}
+    return {"files": [each.fileno() for each in files]}
 
 
 @contextlib.contextmanager
