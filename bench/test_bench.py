@@ -20,6 +20,7 @@ from pathlib import Path
 import allocators
 import report
 import run
+import tail
 from cases import CASES
 from memory import memory
 
@@ -80,7 +81,7 @@ class Memory(unittest.TestCase):
 
 class Programs(unittest.TestCase):
     def test_help(self) -> None:
-        for command in [[name] for name in PROGRAMS] + [["bench_tail"], ["bench_floor"], ["bench_floor", "tree"]]:
+        for command in [[name] for name in PROGRAMS] + [["bench_tail"], ["bench_fixed"], ["bench_floor"], ["bench_floor", "tree"]]:
             with self.subTest(command=command):
                 done = execute(*command, "--help")
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -140,6 +141,29 @@ class Programs(unittest.TestCase):
                                "system", "--only", "one thread"], capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(len(re.findall(r"^\| system \| [\d,]+ \|", done.stdout, re.M)), 4, done.stdout)
+
+    def test_fixed(self) -> None:
+        done = execute("bench_fixed", "2", "3", "2", "4")
+        (fields,) = tail.parts_of(done.stdout).values()
+        self.assertTrue(all(fields[name] > 0 for name in tail.FIXED_FIELDS), done.stdout + done.stderr)
+        self.assertGreater(fields["process"], fields["first_malloc"])
+
+    def test_tail_page(self) -> None:
+        """Each quantile stands beside that of the peer that is best in it."""
+        def figures(ns: float) -> list[dict[str, float]]:
+            return [dict.fromkeys(tail.FIELDS, ns * factor) for factor in (1, 9, 2)]
+
+        found = {"small": {"malloc": {"hakmem": figures(20), "system": figures(1500), "jemalloc": figures(15)}}}
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / tail.CHART).parent.mkdir(parents=True)
+            (Path(folder) / tail.DOCUMENT).write_text("# B\n\n<!-- tail:begin -->\nold\n<!-- tail:end -->\nend\n", encoding="utf-8")
+            tail.publish(found, {"hakmem": [dict.fromkeys(tail.FIXED_FIELDS, 1234.0)]}, ["| fact |"], Path(folder))
+            text = (Path(folder) / tail.DOCUMENT).read_text(encoding="utf-8")
+            self.assertIn("| small | malloc | 40 (30 jemalloc) |", text)
+            self.assertIn("| hakmem | 1,234 |", text)
+            self.assertNotIn("old", text)
+            self.assertIn("small,malloc,system,3000,", (Path(folder) / tail.ALL).read_text(encoding="utf-8"))
+            self.assertIn("<polyline", (Path(folder) / tail.CHART).read_text(encoding="utf-8"))
 
     def test_floor_refuses_what_it_has_no_blocks_for(self) -> None:
         done = execute("bench_floor", "tiny_hot", "2000000", "10")
