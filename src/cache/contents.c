@@ -28,7 +28,7 @@ void hak__cache_leave(struct hak_heap *heap, size_t bytes)
         uint32_t class = hak_ctz64(used);
         const struct hak_bin *bin = hak__heap_bin(heap, class);
         uint32_t held = (uint32_t)(bin->top - heap->classes[class].bottom);
-        uint32_t keep = may_be_left(heap, class, bytes);
+        uint32_t keep = held == 0 ? 0 : may_be_left(heap, class, bytes);
         if (held > keep)
             hak__cache_drain(heap, class, held - keep, "free");
         left |= bin->top != heap->classes[class].bottom;
