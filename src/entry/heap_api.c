@@ -39,6 +39,9 @@ hak_export hak_heap_t *hak_heap_new(const struct hak_heap_options *given)
     if (options.parent != NULL && (options.region != NULL || !is_plain(options.parent, "hak_heap_new")))
         return hak__fail(EINVAL);
     if (options.region != NULL) {
+        uintptr_t start = (uintptr_t)options.region;
+        if (hak__block_around(start) != NULL || hak__block_around(start + options.region_size - 1) != NULL)
+            return hak__fail(EINVAL); /* free would take a block of the heap for one that begins inside of another */
         const struct hak_regions *regions = hak_load(&hak__regions, HAK_ACQUIRE);
         return regions == NULL ? hak__fail(ENOTSUP) : (hak_heap_t *)(void *)regions->make(&options);
     }

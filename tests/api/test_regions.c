@@ -90,6 +90,23 @@ static void spans_hold_the_same_blocks(void **state)
     hak_heap_destroy(heap);
 }
 
+/* Its blocks would be the inside of another one to free. */
+static void a_region_is_no_block_of_malloc(void **state)
+{
+    static const size_t sizes[] = { 100000, 900000, 5 << 20 };
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char *p = hak_malloc(sizes[i]);
+        for (size_t from = 0; from < 80000; from += 40000) {
+            errno = 0;
+            expect(hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .region = p + from,
+                                                            .region_size = sizes[i] - from }) == NULL);
+            expect_eq(errno, EINVAL);
+        }
+        hak_free(p);
+    }
+}
+
 static void a_full_region_is_no_memory(void **state)
 {
     static char memory[64 << 10];
@@ -409,6 +426,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_of_request),
         cmocka_unit_test(spans_hold_the_same_blocks),
+        cmocka_unit_test(a_region_is_no_block_of_malloc),
         cmocka_unit_test(a_full_region_is_no_memory),
         cmocka_unit_test(the_callback_may_free),
         cmocka_unit_test(two_processes_share_a_region),
