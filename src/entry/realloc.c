@@ -76,7 +76,7 @@ static void *resize_by_kind(void *p, size_t have, size_t n, enum hak_resize how)
 static hak_cold void *stay_longer(void *p, size_t have, size_t n)
 {
     void *q = resize_by_kind(p, have, n, HAK_RESIZE_WASTEFUL);
-    if (q == NULL || !hak__hardened.on)
+    if (q == NULL || !hak__hardened.canary)
         hak__allow_longer();
     return q != NULL ? q : p;
 }

@@ -158,11 +158,13 @@ static size_t hardened_usable(const void *p, const char *function)
     return hak__harden_size(p, hak__owner_of(p), function, "this block is free");
 }
 
+/* Only a seal knows the very size. */
 static void hardened_check_size(const void *p, size_t align, size_t n, const char *function)
 {
     size_t have = hak__harden_asked(p, hak__owner_class(hak__owner_of(p)), n);
-    (void)align;
-    if (n != have)
+    if (!hak__hardened.canary)
+        hak__block_check_size(p, align, n, function);
+    else if (n != have)
         hak__misuse_size(function, p, n, have);
 }
 
