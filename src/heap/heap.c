@@ -198,6 +198,8 @@ void hak__heap_park(struct hak_heap *heap)
     while (!hak_cas_weak(&parked, &head, head_with(head, heap->id), HAK_RELEASE, HAK_RELAXED));
 }
 
+uint64_t hak__heap_parkings(void) { return hak_load(&parked, HAK_RELAXED); }
+
 static struct hak_heap *first_parked(void)
 {
     uint64_t head = hak_load(&parked, HAK_ACQUIRE);

@@ -174,6 +174,7 @@ hak_inline uint32_t hak__heap_last_id(void) { return hak_load(&hak__heap_last, H
 
 /* The caller has unlocked the heap, and no other thread can want it. */
 void hak__heap_park(struct hak_heap *heap);
+uint64_t hak__heap_parkings(void); /* changes with each heap that is parked or taken up */
 
 /* Takes a heap off the list and locks it; NULL if none is parked. A heap in a thread's hands stays locked until it is parked again
  * or has become the thread's own, so a fork at any moment finds each heap in one place. */

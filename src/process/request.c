@@ -99,12 +99,13 @@ static void flush_most(struct hak_heap *heap)
 /* Only a part of what is mapped can be released: too little for a request RELIEF_SHARE times as long. */
 enum { RELIEF_SHARE = 16, RELIEF_TURNS = 32, RELIEF_MS = 100, ANSWER_NAPS = 4 };
 
-/* Changes when this thread has freed memory, or any other has in larger steps. */
+/* Changes when this thread has freed memory, or any other has in larger steps or has ended. */
 static uint64_t relief_state(void)
 {
     struct hak_heap *heap = hak__heap_mine();
     bool has = (heap->mode & HAK_MODE_SENTINEL) == 0;
-    return hak_counted(&hak__arena_published.mapped) + (has ? hak_counted(&heap->polling.idle_bytes) + hak__cache_bytes(heap) : 0);
+    return hak__heap_parkings() + hak_counted(&hak__arena_published.mapped)
+         + (has ? hak_counted(&heap->polling.idle_bytes) + hak__cache_bytes(heap) : 0);
 }
 
 /* A program that keeps asking in vain is mostly spared the walk, and of threads that ask at once one walks. */

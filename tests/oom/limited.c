@@ -12,10 +12,12 @@
  *                        blocks of up to ten times SIZE; prints how many of these were refused
  *   limited beside SIZE  two threads use a limit up by blocks of SIZE bytes; prints what one gets once the other has freed a hundred,
  *                        what the other then frees, every second block, and what the one gets of that
+ *   limited ended        whether a request is refused after threads that took all have freed it and ended
  *   limited sizes        prints virtual and resident size while it holds 256 MiB of a mixture, and after freeing it */
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -341,6 +343,28 @@ static int run_beside(size_t size)
     return 0;
 }
 
+static void *fill_and_end(void *size)
+{
+    struct node *list = NULL;
+    fill(&list, (size_t)size, SIZE_MAX);
+    empty(&list);
+    return NULL;
+}
+
+static int run_ended(void)
+{
+    static const size_t sizes[] = { 5000, 900000, 50000000, 1000 };
+    enum { FILLING = sizeof sizes / sizeof *sizes };
+    pthread_t threads[FILLING];
+    for (int i = 0; i < FILLING; i++)
+        if (pthread_create(&threads[i], NULL, fill_and_end, (void *)sizes[i]) != 0)
+            fail("pthread_create");
+    for (int i = 0; i < FILLING; i++)
+        pthread_join(threads[i], NULL);
+    printf("%d\n", malloc(1500000) == NULL);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 2 && strcmp(argv[1], "fill") == 0)
@@ -357,6 +381,8 @@ int main(int argc, char **argv)
         return run_emptied(strtoull(argv[2], NULL, 10));
     if (argc > 2 && strcmp(argv[1], "beside") == 0)
         return run_beside(strtoull(argv[2], NULL, 10));
+    if (argc > 1 && strcmp(argv[1], "ended") == 0)
+        return run_ended();
     if (argc > 1 && strcmp(argv[1], "sizes") == 0)
         return run_sizes();
     return 2;

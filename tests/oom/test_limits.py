@@ -3,8 +3,8 @@
 Programs start under `ulimit -v 65536`; of limits from 128 MiB to 1 GiB at least 80 % is usable, in blocks of every
 pool, and can be had again after freeing, in blocks of another pool too and by other threads, old and new; what is free goes back
 to the program's own mappings; under a small HAKMEM_LIMIT no request of a single thread is refused after all was freed, and a thread
-gets what another one has freed between blocks in use, and its cache; hardened mode serves about the same each time; a limit that a
-program sets on itself later leaves threads and allocation working; virtual size stays near what is in use.
+gets what another one has freed between blocks in use, its cache, and what ended threads had; hardened mode serves about the same each
+time; a limit that a program sets on itself later leaves threads and allocation working; virtual size stays near what is in use.
 
 usage: test_limits.py LIBRARY LIMITED
 """
@@ -128,6 +128,12 @@ def beside(library, program, failures):
         failures.expect(got[2] >= got[1] * 0.7, "what another thread has freed cannot be had")  # by blocks of three quarters of the size
 
 
+def ended(library, program, failures):
+    got = [words(run(library, [program, "ended"], HAKMEM_LIMIT="100M", **options), failures, "ended") for options in ({}, HARDEN) * 6]
+    print("requests refused after threads that took all have freed it and ended: %s" % got)
+    failures.expect(got == [[0]] * len(got), "what ended threads have freed cannot be had")
+
+
 def goes_back(library, program, failures):
     for size in (2 << 20, 100, 200000):
         for ms in words(run(library, [program, "back", str(size)], HAKMEM_PURGE_DELAY="300"), failures, "back"):
@@ -162,6 +168,7 @@ def main():
     served_threads(library, program, failures)
     emptied(library, program, failures)
     beside(library, program, failures)
+    ended(library, program, failures)
     goes_back(library, program, failures)
     later(library, program, failures)
     sizes(library, program, failures)
