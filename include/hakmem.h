@@ -49,7 +49,7 @@ extern "C" {
 void hak_free(void *p) HAK_FREES(1);
 
 /* C23: the same, with the requested size, or any from half of the usable size to all of it (and the alignment, a power of
- * two). Another size is misuse. */
+ * two). Another size is misuse; of blocks in regions it is not checked. */
 void hak_free_sized(void *p, size_t n) HAK_FREES(1);
 void hak_free_aligned_sized(void *p, size_t align, size_t n) HAK_FREES(1);
 
@@ -103,7 +103,7 @@ size_t hak_collect(void);
  * calling thread's next block of the size comes from there: make the copy and free p at once, or ask about many, make all copies, and
  * then free. Moving ends: a pass over all blocks, repeated, moves fewer and fewer. 0 for any other address, such as NULL or a freed
  * block; in a thread that has not allocated; for blocks of hardened processes, of another thread's part of a user heap, and malloc's of
- * before a fork. The second stores 1 or 0 for each of `count` blocks, and returns how many are worth moving. */
+ * before a fork, or of a thread that has ended. The second stores 1 or 0 for each of `count` blocks, and returns how many are worth moving. */
 int hak_is_sparse(const void *p, unsigned percent);
 size_t hak_are_sparse(const void *const *blocks, size_t count, unsigned percent, unsigned char *sparse);
 

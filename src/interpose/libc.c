@@ -95,6 +95,20 @@ hak_export hak_cold _Noreturn void _exit(int status)
 
 hak_export hak_cold _Noreturn void _Exit(int status) { _exit(status); }
 
+/* Ends the calling process by an _exit of the C library's own. If it fails, the process goes on without a box. */
+hak_export hak_cold int daemon(int keeps_folder, int keeps_files)
+{
+    int (*next)(int, int);
+    *(void **)(void *)&next = hak__os_next("daemon");
+    if (next == NULL) {
+        errno = ENOSYS;
+        return -1;
+    }
+    if (!hak__os_is_filtered())
+        hak__blackbox_end();
+    return next(keeps_folder, keeps_files);
+}
+
 /* --- libraries -------------------------------------------------------------------------------------------------------- */
 
 /* dlopen and dlmopen without RTLD_DEEPBIND, where this library is the program's malloc. A library opened with that flag looks

@@ -8,6 +8,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -151,7 +152,8 @@ class BlackBox(unittest.TestCase):
         self.assertGreater(self.resident(self.page(self.box / child)), 60)
 
     def test_ends_without_destructors(self):
-        """_exit removes the caller's own file: not the parent's, whose memory a vfork child shares. Many shells end by it."""
+        """_exit removes the caller's own file: not the parent's, whose memory a vfork child shares. Many shells end by it, and
+        processes that become daemons."""
         process = self.start("ends", 1, HAKMEM_BLACKBOX_EVERY="100")
         until = time.monotonic() + 20
         while len(self.files()) < 2 and time.monotonic() < until:
@@ -163,6 +165,9 @@ class BlackBox(unittest.TestCase):
         environment = {**os.environ, "LD_PRELOAD": str(LIBRARY), "HAKMEM_BLACKBOX": str(self.box)}
         subprocess.run(["sh", "-c", "(:); exit 0"], env=environment, check=True)
         self.assertEqual(self.files(), [])
+        become = "import ctypes, sys; ctypes.CDLL(None).daemon(0, 1); sys.stdout.write('a daemon')"
+        done = subprocess.run([sys.executable, "-c", become], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        self.assertEqual((done.stdout, self.files()), ("a daemon", []))  # the pipe is at its end once both have ended
 
     def resident(self, page):
         return float(re.search(r"memory +([0-9.]+) MiB resident", page).group(1))

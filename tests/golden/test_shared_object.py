@@ -32,7 +32,7 @@ OPERATORS += [delete + "Pv" + variant
 # What src/interpose puts in front of the C library's own.
 INTERPOSED = """
     setuid setgid seteuid setegid setreuid setregid setresuid setresgid setgroups initgroups
-    prctl _exit _Exit
+    prctl _exit _Exit daemon
 """.split()
 # dlopen's interposition exists for these processors, and where the C library knows RTLD_DEEPBIND.
 if platform.machine() in ("x86_64", "aarch64") and hasattr(os, "RTLD_DEEPBIND"):
