@@ -280,13 +280,14 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
     hak_assert(heap->classes[index].bottom != NULL, "the class has a bin");
     struct hak_heap_class *class = &heap->classes[index];
     uint32_t most = class->capacity / 2u;
-    if (hak__misuse_is_survived()) /* such blocks go back at once, so that a second free meets their mark */
+    /* Where misuse is survived such blocks go back at once, so that a second free meets their mark. */
+    if ((heap->mode & HAK_MODE_SHARE) != 0 || hak__misuse_is_survived())
         return;
     if (hak__classes[index].size <= HAK_ABSORB_SMALL)
         most = (uint32_t)hak_min(most, HAK_ABSORB_MOST);
     if (class->common_left != 0) /* blocks that other threads may use are not absorbed */
         most = (uint32_t)hak_min(most, YOUNG_BYTES / hak__classes[index].size);
-    if (heap->closed_reasons[index] == 0 && may_absorb(index) && (heap->mode & HAK_MODE_SHARE) == 0)
+    if (heap->closed_reasons[index] == 0 && may_absorb(index))
         heap->absorb[index] = class->bottom + most;
 }
 

@@ -34,7 +34,7 @@ struct hak_heap_class {
     uint16_t ceiling; /* capacity may grow to this */
     uint8_t local : 1; /* its slots are heap->local_slots', of fixed number */
     uint8_t absorbs : 1; /* while closed by polling: whether it took in blocks of other heaps before */
-    uint8_t returned_lately; /* blocks were drained or collected since the capacity last grew */
+    uint8_t returned_lately; /* blocks were drained or collected since the capacity last grew; or a share builds up (take.c) */
     uint8_t missed_lately; /* the bin was found empty since the capacity last grew */
     uint8_t common_left; /* blocks that the common heaps may still give (take.c) */
     uint8_t dry; /* misses since blocks were last drained or collected; stops counting at its maximum */

@@ -194,6 +194,7 @@ static void share_forget_bins(struct hak_heap *share)
         struct hak_bin *bin = hak__heap_bin(share, class);
         hak_owner_store(&bin->top, share->classes[class].bottom);
         share->foreign[class] = false;
+        share->classes[class].ramp = 0;
     }
     bool large = share->share.classes >> HAK_CLASS_FIRST_LARGE != 0; /* else the cache's page stays untouched */
     if (large && share->large_cache.bytes != 0) {
