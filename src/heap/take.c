@@ -334,8 +334,8 @@ hak_inline void note_taken(struct hak_heap *heap, uint32_t class_index, uint32_t
 /* Within its limit a heap takes its blocks in at least so many batches. */
 enum { BATCHES_OF_LIMIT = 4096 };
 
-/* Blocks of a heap often end with it alone. After so many misses without a block freed in between a bin grows all the same, up to so many. */
-enum { BUILDING = 4, BUILDING_SLOTS = 64 };
+/* Blocks of a user heap often end with it alone. After so many misses without a free its bin grows all the same, up to so much. */
+enum { BUILDING = 4, BUILDING_SLOTS = 128, BUILDING_BYTES = 64 << 10 };
 
 /* Takes from a share's span as many blocks as its heap's limit allows. Near a limit a batch is one block, since those in the bins of
  * other classes and threads would be missing. */
@@ -355,7 +355,7 @@ static uint32_t take_within_limit(struct hak_heap *heap, struct hak_span *span, 
         hak__account_give(account, (new - (span->frontier - frontier)) * size);
     hak__share_taken(heap, taken * size);
     struct hak_heap_class *class = &heap->classes[span->class];
-    class->returned_lately |= class->dry > BUILDING && class->capacity < BUILDING_SLOTS;
+    class->returned_lately |= class->dry > BUILDING && class->capacity < hak_min(BUILDING_SLOTS, BUILDING_BYTES / size);
     return taken;
 }
 

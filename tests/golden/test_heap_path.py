@@ -16,6 +16,8 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROUNDS = 20000
+BLOCKS = 1000      # of `requests`
+FILL = 19          # instructions of its loop
 LOOP = 12          # instructions of the loop around the two calls, by which the limits are meant
 ALONE = 1.3        # hak_heap_malloc and free, in terms of malloc and free
 TOGETHER = 1.5     # the same on four threads
@@ -23,6 +25,7 @@ DEFAULT = 1.01     # malloc and free with a default heap
 TURNS = 2.5        # the same with a thousand heaps by turns
 BUMP = 4           # HAK_HEAP_BUMP
 LIFE = {0: 4300, BUMP: 3400}     # instructions of a heap's life with one block, by its flags
+MANY = 95          # instructions a block of a heap's life with a thousand of 16 to 1040 bytes
 HELD = 13.5 * 1024               # bytes of such a heap
 
 
@@ -77,6 +80,12 @@ class HeapPath(unittest.TestCase):
         plain, heap = self.pair("malloc", 4), self.pair("heap", 4)
         print(f"4 threads: {plain:.1f} and {heap:.1f} instructions = {heap / plain:.3f} x")
         self.assertLessEqual(heap, TOGETHER * plain)
+
+    def test_a_heap_with_many_blocks(self):
+        life = (self.counted("requests", 1, 80) - self.counted("requests", 1, 20)) / 60
+        each = life / BLOCKS - FILL
+        print(f"a heap with {BLOCKS} blocks: {each:.1f} instructions a block")
+        self.assertLessEqual(each, MANY)
 
     def test_a_heap_with_one_block(self):
         for flags, most in LIFE.items():
