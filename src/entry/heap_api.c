@@ -197,12 +197,12 @@ static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
 /* The share's bin is empty, as those of a bump heap mostly are. Without a heap the share is the thread's heap. */
 static hak_noinline void *heap_malloc_missed(hak_heap_t *own, size_t n, struct hak_heap *share)
 {
-    if (own == NULL || !hak__bump_may() || hak_unlikely(hak__profile_asked())) /* NULL: it may be the sentinel */
-        return heap_malloc_slow(own, n);
-    if (!hak__bump_has(own))
-        return hak__uheap_alloc_class(own, hak__class_of(n), n, "hak_heap_malloc");
-    void *block = hak__bump_cut(share, n);
-    return hak_likely(block != NULL) ? block : heap_malloc_slow(own, n);
+    bool plain = own != NULL && hak__bump_may(); /* NULL: it may be the sentinel */
+    void *block = plain ? hak__bump_cut(share, n) : NULL;
+    if (hak_likely(block != NULL))
+        return block;
+    bool checked = plain && !hak__bump_has(own) && !hak__profile_asked();
+    return checked ? hak__uheap_alloc_class(own, hak__class_of(n), n, "hak_heap_malloc") : heap_malloc_slow(own, n);
 }
 
 /* From another share that the thread has. */
