@@ -462,21 +462,13 @@ struct slab_run {
     unsigned slabs; /* 0: none */
 };
 
-static void slab_run_give(const struct slab_run *run)
-{
-    if (run->slabs != 0)
-        hak__pool_give(run->slab, run->slabs);
-}
-
 static void slab_run_add(struct slab_run *run, size_t slab, unsigned slabs)
 {
     bool near = slab / HAK_SUPER_SLABS == run->slab / HAK_SUPER_SLABS;
-    if (near && run->slabs != 0 && (slab + slabs == run->slab || slab == run->slab + run->slabs)) {
-        *run = (struct slab_run){ hak_min(slab, run->slab), run->slabs + slabs };
-        return;
-    }
-    slab_run_give(run);
-    *run = (struct slab_run){ slab, slabs };
+    bool joins = near && (slab + slabs == run->slab || slab == run->slab + run->slabs);
+    if (!joins && run->slabs != 0)
+        hak__pool_give(run->slab, run->slabs);
+    *run = (struct slab_run){ joins ? hak_min(slab, run->slab) : slab, joins ? run->slabs + slabs : slabs };
 }
 
 static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span, enum hak_share_end end, bool purge,
@@ -565,7 +557,8 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
         else
             share_rewind_span(share, span);
     }
-    slab_run_give(&run);
+    if (run.slabs != 0)
+        hak__pool_give(run.slab, run.slabs);
     hak__account_give(share->share.account, charged);
     if (end == HAK_SHARE_DESTROYED) {
         /* release: pairs with the acquire in hak__share_find. */
