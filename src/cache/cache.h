@@ -99,7 +99,8 @@ hak_inline struct hak_heap *hak__heap_mine(void)
  * for small blocks, holds fewer than HAK_ABSORB_MOST. Only sizes of a cache line or more (docs/decisions/0003, 0053). */
 hak_inline bool hak__cache_absorbs(struct hak_heap *heap, struct hak_class_offset offset)
 {
-    return hak__bin_at(heap, offset)->top < heap->absorb[hak__class_of_offset(offset)];
+    return (size_t)((char *)hak__bin_at(heap, offset)->top - (char *)heap) / sizeof(void *)
+         < heap->absorb[hak__class_of_offset(offset)];
 }
 hak_inline void hak__cache_absorb(struct hak_heap *heap, struct hak_class_offset offset, void *p)
 {

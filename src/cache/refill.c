@@ -201,7 +201,7 @@ hak_inline void *refill_bin(struct hak_heap *heap, uint32_t class_index)
                        : take_blocks(heap, class_index, class->bottom, batch_of(heap, class_index));
     if (count == 0)
         return NULL;
-    if (heap->absorb[class_index] == NULL)
+    if (heap->absorb[class_index] == 0)
         hak__cache_absorb_begin(heap, class_index);
     void *block = class->bottom[count - 1];
     hak_owner_store(&hak__heap_bin(heap, class_index)->top, class->bottom + (count - 1));

@@ -145,8 +145,8 @@ static void open_or_close(struct hak_heap *heap, uint32_t index)
         return;
     if (reasons != 0) {
         bin_set(&class->hidden, heap->bins[index].top, heap->bins[index].end);
-        class->absorbs = heap->absorb[index] != NULL;
-        heap->absorb[index] = NULL; /* a limit would not say where the closed bin's top lies */
+        class->absorbs = heap->absorb[index] != 0;
+        heap->absorb[index] = 0; /* a limit would not say where the closed bin's top lies */
     }
     bin_set(&heap->bins[index], reasons != 0 ? HAK_CLOSED_TOP : class->hidden.top,
             reasons != 0 ? HAK_CLOSED_TOP : class->hidden.end);
@@ -256,7 +256,7 @@ static void close_class(struct hak_heap *heap, uint32_t index, bool again)
         class->capacity = 0;
     }
     bin_set(&heap->bins[index], HAK_CLOSED_TOP, HAK_CLOSED_TOP);
-    heap->absorb[index] = NULL;
+    heap->absorb[index] = 0;
     hak_slot_store(&heap->closed_reasons[index], (uint8_t)reasons_to_close(heap, index, false));
 }
 
@@ -280,14 +280,15 @@ void hak__cache_absorb_begin(struct hak_heap *heap, uint32_t index)
     hak_assert(heap->classes[index].bottom != NULL, "the class has a bin");
     struct hak_heap_class *class = &heap->classes[index];
     uint32_t most = class->capacity / 2u;
-    if (hak__misuse_is_survived()) /* such blocks go back at once, so that a second free meets their mark */
+    /* Where misuse is survived such blocks go back at once, so that a second free meets their mark. */
+    if ((heap->mode & HAK_MODE_SHARE) != 0 || hak__misuse_is_survived())
         return;
     if (hak__classes[index].size <= HAK_ABSORB_SMALL)
         most = (uint32_t)hak_min(most, HAK_ABSORB_MOST);
     if (class->common_left != 0) /* blocks that other threads may use are not absorbed */
         most = (uint32_t)hak_min(most, YOUNG_BYTES / hak__classes[index].size);
-    if (heap->closed_reasons[index] == 0 && may_absorb(index) && (heap->mode & HAK_MODE_SHARE) == 0)
-        heap->absorb[index] = class->bottom + most;
+    if (heap->closed_reasons[index] == 0 && may_absorb(index))
+        heap->absorb[index] = (uint16_t)(class->bottom + most - (void **)heap);
 }
 
 /* --- growth ------------------------------------------------------------------------------------------------------- */
@@ -313,7 +314,7 @@ static bool bin_resize(struct hak_heap *heap, uint32_t index, uint32_t capacity)
     bin->end = class->bottom + capacity;
     class->capacity = (uint16_t)capacity;
     open_or_close(heap, index);
-    if (heap->absorb[index] != NULL)
+    if (heap->absorb[index] != 0)
         hak__cache_absorb_begin(heap, index);
     heap->budget.bytes += (size_t)capacity * hak__classes[index].size;
     heap->budget.bytes -= (size_t)old * hak__classes[index].size;

@@ -197,11 +197,18 @@ static hak_noinline void *heap_malloc_slow(hak_heap_t *own, size_t n)
     return block != NULL ? block : hak__uheap_request(own, HAK_ALIGN, n, &zero, "hak_heap_malloc");
 }
 
+/* From the share that the thread used last, so that the handle is valid. */
+static hak_noinline void *heap_malloc_refilled(hak_heap_t *own, size_t n)
+{
+    bool plain = own != NULL && hak__bump_may() && !hak__bump_has(own) && !hak__profile_asked();
+    return plain ? hak__uheap_alloc_class(own, hak__class_of(n), n, "hak_heap_malloc") : heap_malloc_slow(own, n);
+}
+
 /* The share's bin is empty, as those of a bump heap mostly are. Without a heap the share is the thread's heap. */
 static hak_noinline void *heap_malloc_missed(hak_heap_t *own, size_t n, struct hak_heap *share)
 {
     void *block = own != NULL && hak__bump_may() ? hak__bump_cut(share, n) : NULL; /* NULL: it may be the sentinel */
-    return hak_likely(block != NULL) ? block : heap_malloc_slow(own, n);
+    return hak_likely(block != NULL) ? block : heap_malloc_refilled(own, n);
 }
 
 /* From another share that the thread has. */

@@ -34,7 +34,7 @@ struct hak_heap_class {
     uint16_t ceiling; /* capacity may grow to this */
     uint8_t local : 1; /* its slots are heap->local_slots', of fixed number */
     uint8_t absorbs : 1; /* while closed by polling: whether it took in blocks of other heaps before */
-    uint8_t returned_lately; /* blocks were drained or collected since the capacity last grew */
+    uint8_t returned_lately; /* blocks were drained or collected since the capacity last grew; or a share builds up (take.c) */
     uint8_t missed_lately; /* the bin was found empty since the capacity last grew */
     uint8_t common_left; /* blocks that the common heaps may still give (take.c) */
     uint8_t dry; /* misses since blocks were last drained or collected; stops counting at its maximum */
@@ -305,7 +305,7 @@ enum hak_heap_left { HAK_LEFT_NOTHING, HAK_LEFT_NOW, HAK_LEFT_BEFORE }; /* befor
     struct hak_uheap *own; /* of a share: its user heap now; NULL: none */ \
     _Atomic(struct hak_heap *) user; /* of a share: the heap of the thread that uses it; NULL: none does */ \
     hak_line_aligned struct hak_bin bins[HAK_CLASS_LIMIT]; \
-    void **absorb[HAK_CLASS_LIMIT]; /* while top is below this, blocks of other heaps are absorbed; NULL: never */ \
+    uint16_t absorb[HAK_CLASS_LIMIT]; /* while top is below this, in words from here on, blocks of other heaps are absorbed; 0: never */ \
     uint8_t foreign[HAK_CLASS_LIMIT]; /* the bin may hold blocks of other heaps */ \
     uint8_t closed_reasons[HAK_CLASS_LIMIT]; /* enum hak_closed_reason; 0: the bin is open */
 
@@ -355,9 +355,10 @@ struct hak_heap {
     struct hak_large_cache large_cache;
     struct hak_assigned assigned;
     struct hak_share_table shares; /* of a thread's heap */
-    /* ... with their guards, by class; else the slot area goes on there. Aligned so that it begins at a page of 4 KiB. */
+    /* ... with their guards, by class; else the slot area goes on there. */
     void *local_slots[HAK_CLASS_LOCAL_LAST - HAK_CLASS_LOCAL_FIRST + 1][1 + HAK_LOCAL_SLOTS] hak_heap_aligned;
     hak_line_aligned struct hak_outbox_bucket outbox_buckets[HAK_OUTBOX_BUCKETS];
 };
-_Static_assert(offsetof(struct hak_heap, classes[4]) <= 4096, "what every thread touches is one page, with its smallest classes");
+_Static_assert(offsetof(struct hak_heap, classes[HAK_CLASS_112 + 1]) <= 4096,
+               "what every thread or share touches is one page, with its smallest classes");
 _Static_assert(sizeof(struct hak_heap) + 64 < HAK_HEAP_FIRST, "the slot area follows in the same stride");

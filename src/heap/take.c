@@ -334,6 +334,9 @@ hak_inline void note_taken(struct hak_heap *heap, uint32_t class_index, uint32_t
 /* Within its limit a heap takes its blocks in at least so many batches. */
 enum { BATCHES_OF_LIMIT = 4096 };
 
+/* Blocks of a user heap often end with it alone. After so many misses without a free its bin grows all the same, up to so much. */
+enum { BUILDING = 4, BUILDING_SLOTS = 128, BUILDING_BYTES = 64 << 10 };
+
 /* Takes from a share's span as many blocks as its heap's limit allows. Near a limit a batch is one block, since those in the bins of
  * other classes and threads would be missing. */
 static uint32_t take_within_limit(struct hak_heap *heap, struct hak_span *span, void **out, uint32_t want)
@@ -348,8 +351,11 @@ static uint32_t take_within_limit(struct hak_heap *heap, struct hak_span *span, 
         return 0;
     ask = freed + new;
     uint32_t taken = hak__span_take(span, out + (want - ask), (uint32_t)ask);
-    hak__account_give(account, (new - (span->frontier - frontier)) * size);
+    if (span->frontier - frontier != new)
+        hak__account_give(account, (new - (span->frontier - frontier)) * size);
     hak__share_taken(heap, taken * size);
+    struct hak_heap_class *class = &heap->classes[span->class];
+    class->returned_lately |= class->dry > BUILDING && class->capacity < hak_min(BUILDING_SLOTS, BUILDING_BYTES / size);
     return taken;
 }
 

@@ -324,11 +324,13 @@ static uint32_t take_frontier(struct hak_span *span, void **out, uint32_t want, 
     char *block = hak__span_start(span) + at;
     if (hak_unlikely(at + count * size > span->reach) && !hak__span_reach(span, at + count * size))
         return 0;
-    for (uint32_t i = 1; i <= count; i++, block += size) {
-        out[want - i] = block;
-        if (!first || count > 1)
+    if (first && count == 1)
+        out[want - 1] = block;
+    else
+        for (void **slot = out + want, **last = slot - count; slot > last; block += size) {
+            *--slot = block;
             hak__mark_freed(block);
-    }
+        }
     hak_slot_store(&span->frontier, (uint16_t)(span->frontier + count));
     map_limit(span);
     return count;

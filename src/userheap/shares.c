@@ -456,12 +456,27 @@ static void share_note_destroyed(struct hak_span *span)
         span[i].account = HAK_SPAN_DESTROYED;
 }
 
-static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span, enum hak_share_end end, bool purge)
+/* Adjacent slabs of a SuperSlab, which go back to the pool together. */
+struct slab_run {
+    size_t slab;
+    unsigned slabs; /* 0: none */
+};
+
+static void slab_run_add(struct slab_run *run, size_t slab, unsigned slabs)
+{
+    bool near = slab / HAK_SUPER_SLABS == run->slab / HAK_SUPER_SLABS;
+    bool joins = near && (slab + slabs == run->slab || slab == run->slab + run->slabs);
+    if (!joins && run->slabs != 0)
+        hak__pool_give(run->slab, run->slabs);
+    *run = (struct slab_run){ joins ? hak_min(slab, run->slab) : slab, joins ? run->slabs + slabs : slabs };
+}
+
+static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span, enum hak_share_end end, bool purge,
+                                  struct slab_run *run)
 {
     size_t bytes = hak__span_bitmap_bytes(&hak__classes[span->class]), slab = hak__span_slab(span);
     unsigned slabs = span->slabs;
     size_t whole = (size_t)slabs << HAK_SLAB_SHIFT;
-    hak__account_give(share->share.account, hak__span_charge(span));
     hak__span_unguard(span);
     hak_count(&share->classes[span->class].span_count, (uint64_t)-1);
     hak_count(&share->counts.slabs, 0 - (uint64_t)slabs);
@@ -476,7 +491,7 @@ static void share_end_with_blocks(struct hak_heap *share, struct hak_span *span,
         return;
     if (purge && !bare)
         hak__arena_purge_range(hak__slab_start(slab), whole, HAK_UNUSED_SLABS);
-    hak__pool_give(slab, slabs);
+    slab_run_add(run, slab, slabs);
 }
 
 /* Makes all blocks unused again; the span's pages keep their contents. That of a chunk serves as the share's next one. */
@@ -484,7 +499,6 @@ static void share_rewind_span(struct hak_heap *share, struct hak_span *span)
 {
     size_t half = span->words * sizeof(uint64_t);
     hak__owned_add(&share->share.first_span, hak__span_slab(span));
-    hak__account_give(share->share.account, hak__span_charge(span));
     memset(span->free, 0, half);
     for (uint32_t word = 0; word < span->words; word++)
         hak_store(&span->remote[word], 0, HAK_RELAXED);
@@ -512,6 +526,7 @@ static void share_forget_blocks(struct hak_heap *share)
         uint64_t live = hak_counted(&of->refilled) - hak_counted(&of->drained) - hak_counted(&of->collected);
         if (live != 0)
             hak_count(&of->drained, live);
+        of->ramp /= 2; /* the next heap's blocks may be as many */
         if (of->spans != NULL)
             hak__heap_unlist_all(share, class);
     }
@@ -527,18 +542,24 @@ void hak__share_end_blocks(struct hak_heap *share, enum hak_share_end end, bool 
         hak__quarantine_flush(share, "free");
     hak__assigned_let_go(share);
     uint32_t slab = share->share.first_span; /* blocks leaving the quarantine may have ended some */
+    struct slab_run run = { 0, 0 };
     const char *kept = purge ? NULL : (char *)hak_align_down((uintptr_t)share->share.bump, HAK_SLAB_SIZE);
+    size_t charged = 0;
     share->share.first_span = 0;
     share_forget_blocks(share);
     while (slab != 0) {
         struct hak_span *span = &hak__spans[slab - 1];
         slab = span->next_owned;
+        charged += hak__span_charge(span);
         bool single = span->blocks == 1 && hak__span_start(span) != kept;
         if (end == HAK_SHARE_DESTROYED || single || span->keys == HAK_SPAN_HARDENED || hak_load(&span->shielded, HAK_RELAXED) != 0)
-            share_end_with_blocks(share, span, end, purge);
+            share_end_with_blocks(share, span, end, purge, &run);
         else
             share_rewind_span(share, span);
     }
+    if (run.slabs != 0)
+        hak__pool_give(run.slab, run.slabs);
+    hak__account_give(share->share.account, charged);
     if (end == HAK_SHARE_DESTROYED) {
         /* release: pairs with the acquire in hak__share_find. */
         hak_owner_store(&share->own, NULL);

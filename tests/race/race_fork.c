@@ -22,8 +22,6 @@
 
 enum { CHILD_IS_CONTENT = 42, TAKES = 3 * PER_SLAB, SLOTS = 8 };
 
-/* What heap 2 caches of the class SMALL, in the cases that say so. */
-static void *slots[1 + SLOTS];
 static bool taken_up_first;   /* the child takes parked heaps up before it adopts from them */
 
 /* Forks in a handler: which thread may be interrupted, where, and the heap that is its own in the child. */
@@ -229,7 +227,7 @@ static void one_parked(void)
         memset(heap(id)->outbox_buckets, 0, sizeof heap(id)->outbox_buckets);
         atomic_store(&heap(id)->outbox.used, 0);
         heap(id)->bins[SMALL] = (struct hak_bin){ NULL, NULL };
-        heap(id)->absorb[SMALL] = NULL;
+        heap(id)->absorb[SMALL] = 0;
         heap(id)->foreign[SMALL] = false;
     }
     begin_span(0, SMALL, 1, 2, 2);
@@ -250,10 +248,11 @@ static void two_heaps(void)
 static void cache_of_2(void)
 {
     two_heaps();
+    void **slots = heap(2)->slots.first;
     heap(2)->classes[SMALL].bottom = slots + 1;
     heap(2)->classes[SMALL].capacity = SLOTS;
     heap(2)->bins[SMALL] = (struct hak_bin){ slots + 1, slots + 1 + SLOTS };
-    heap(2)->absorb[SMALL] = slots + 1 + SLOTS;
+    heap(2)->absorb[SMALL] = (uint16_t)(slots + 1 + SLOTS - (void **)heap(2));
     note_given(block_at(1, 1));
     hak__cache_push(&heap(2)->bins[SMALL], block_at(1, 1));
 }

@@ -124,10 +124,10 @@ FRESH_TEST(grown_classes_are_as_any)
     struct hak_heap_class *class = &heap->classes[CLASS_1024];
     void *blocks[SHARE];
     blocks[0] = heap_malloc(heap, CLASS_1024);
-    expect_eq(heap->absorb[CLASS_1024] - class->bottom, 0);
+    expect_eq((void **)heap + heap->absorb[CLASS_1024] - class->bottom, 0);
     for (unsigned i = 1; i < SHARE; i++)
         blocks[i] = heap_malloc(heap, CLASS_1024);
-    expect_eq(heap->absorb[CLASS_1024] - class->bottom, class->capacity / 2);
+    expect_eq((void **)heap + heap->absorb[CLASS_1024] - class->bottom, class->capacity / 2);
     for (unsigned i = 0; i < SHARE; i++)
         free_foreign(heap, CLASS_1024, blocks[i]);
     expect_eq(hak__cache_count(heap, CLASS_1024), class->capacity / 2u);
@@ -153,7 +153,7 @@ FRESH_TEST(each_thread_anew)
         hak__cache_flush(heap);
         hak__cache_park(heap);
         hak__cache_unpark(heap);
-        expect_eq(heap->absorb[CLASS_1024] - heap->classes[CLASS_1024].bottom, 0);
+        expect_eq((void **)heap + heap->absorb[CLASS_1024] - heap->classes[CLASS_1024].bottom, 0);
         expect_heap_valid(heap);
     }
     expect_eq(owner_of(heap_malloc(heap, CLASS_64)), common->id);

@@ -518,7 +518,7 @@ FRESH_TEST(closed_classes_absorb_nothing)
     for (unsigned round = 0; round < 40 && heap->closed_reasons[CLASS_40K] == 0; round++)
         churn(heap, CLASS_64 + round % 8, 3000, 4);
     expect_eq(heap->closed_reasons[CLASS_40K], HAK_CLOSED_UNCACHED);
-    expect(heap->absorb[CLASS_40K] == NULL);
+    expect(heap->absorb[CLASS_40K] == 0);
     expect(!heap_absorb(heap, CLASS_40K, heap_malloc(other, CLASS_40K)));
     expect_heap_valid(heap);
 }
