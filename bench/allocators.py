@@ -15,11 +15,12 @@ from hakmem_lab.target.allocators import (
                                    Allocator,
                                    describe,
                                    environment_facts,
+                                   find_hardened,
                                    find_peers,
                                    installed_libraries,
                                    served_by,
                                    why_not_loaded,
 )
 
-__all__ = ["FLOOR", "HAKMEM", "PEERS", "SYSTEM", "Allocator", "describe", "environment_facts", "find_peers",
-           "installed_libraries", "served_by", "why_not_loaded"]
+__all__ = ["FLOOR", "HAKMEM", "PEERS", "SYSTEM", "Allocator", "describe", "environment_facts", "find_hardened",
+           "find_peers", "installed_libraries", "served_by", "why_not_loaded"]

@@ -11,6 +11,7 @@ import contextlib
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -164,6 +165,22 @@ class Programs(unittest.TestCase):
             self.assertNotIn("old", text)
             self.assertIn("small,malloc,system,3000,", (Path(folder) / tail.ALL).read_text(encoding="utf-8"))
             self.assertIn("<polyline", (Path(folder) / tail.CHART).read_text(encoding="utf-8"))
+
+    @unittest.skipUnless((BUILD / "tests" / "misuse" / "outside").is_file(), "the tests' programs have not been built")
+    def test_hardened(self) -> None:
+        """Time and memory have a row for each allocator; each case has its outcome, which hardened mode's promises decide."""
+        tool = [sys.executable, "-B", str(run.ROOT / "bench" / "hardened.py"), "--build", str(BUILD)]
+        done = subprocess.run([*tool, "--real", "--rounds", "1", "--only", "perl|nosuch"], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = {cells[0]: cells[1:] for cells in re.findall(r"^\| (glibc|HAKMEM(?: hardened)?) \| (\S+) \| (\S+) \| (\S+) \|$", done.stdout, re.M)}
+        self.assertEqual(rows["glibc"], ("1.00",) * 3, done.stdout)
+        self.assertEqual(set(rows), {"glibc", "HAKMEM", "HAKMEM hardened"})
+        done = subprocess.run([*tool, "--misuse", "--cases", "--only", "^1 byte written"], capture_output=True, text=True, timeout=60, check=False)
+        self.assertRegex(done.stdout, r"(?m)^\| 1 byte written behind a block \| 10 \| \d+ \| \d+ \| 10 \|", done.stderr)
+        shown = re.search(r"^stopped: (HAKMEM_HARDEN=1 .*outside over-1 24)$", done.stdout, re.M)
+        by_hand = subprocess.run(f"ulimit -c 0; exec env {shown[1]}", shell=True, capture_output=True, text=True, check=False)
+        self.assertEqual(by_hand.returncode, -signal.SIGABRT)
+        self.assertIn("something was written past its end", by_hand.stderr)
 
     def test_floor_refuses_what_it_has_no_blocks_for(self) -> None:
         done = execute("bench_floor", "tiny_hot", "2000000", "10")

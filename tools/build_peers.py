@@ -2,6 +2,7 @@
 """Builds the newest releases of the allocators to compare with, from their repositories.
 
   tools/build_peers.py [NAME...]    builds those that are missing, or the ones that are named (some are built by name only)
+  tools/build_peers.py --hardened   the missing ones of those that are compared with hardened mode, from crates
   tools/build_peers.py --list       says which there are, and which are built
 
 They are built by gcc (or $CC), cmake and make as their projects build a release, into $HAKMEM_PEERS or ~/.cache/hakmem/peers, one
@@ -88,8 +89,8 @@ def from_crate(peer: Built, log: Path) -> Path:
     crate = root / "crates" / peer.crate
     if peer.crate == "tikv-jemalloc-sys":
         shutil.copy(crate / "configure" / "configure", crate / "jemalloc")
-    within = {"libmimalloc-sys": f"c_src/mimalloc/v{peer.name[-1]}", "rpmalloc-sys": "rpmalloc", "snmalloc-sys": "upstream",
-              "tikv-jemalloc-sys": "jemalloc", "libtcmalloc-sys": "c_src"}
+    within = {"libmimalloc-sys": f"c_src/mimalloc/v{peer.name[len('mimalloc')]}", "rpmalloc-sys": "rpmalloc", "snmalloc-sys": "upstream",
+              "tikv-jemalloc-sys": "jemalloc", "libtcmalloc-sys": "c_src", "hardened-malloc-sys": "vendor/hardened-malloc"}
     return crate / within[peer.crate]
 
 
@@ -98,8 +99,19 @@ def from_crate(peer: Built, log: Path) -> Path:
 
 def mimalloc(peer: Built, source: Path, log: Path) -> None:
     defines = ("-DMI_MALLOC_OVERRIDE", "-DMI_SHARED_LIB", "-DMI_SHARED_LIB_EXPORT", "-DMI_BUILD_RELEASE", "-DMI_DEBUG=0")
+    if peer in peers.HARDENED:
+        defines += ("-DMI_SECURE=4",)
     run([*CC, "-std=gnu11", *C_FLAGS, *defines, "-fvisibility=hidden", f"-I{source}/include", f"-I{source}/src",
          "-shared", "-o", peer.path, source / "src" / "static.c", "-lrt", "-latomic"], source, log)
+
+
+def hardened_malloc(peer: Built, source: Path, log: Path) -> None:
+    """With the crate's settings; stdalign.h stands in for C23's alignas."""
+    settings = source.parents[1] / f"config-{'light' if peer.name.endswith('light') else 'default'}.conf"
+    defines = [f"-D{line}" for line in settings.read_text(encoding="utf-8").split() if re.fullmatch(r"\w+=\w+", line)]
+    run([*CC, "-std=gnu2x", "-include", "stdalign.h", "-O3", "-flto", "-fPIC", "-fno-plt", "-pthread", "-w", "-fvisibility=hidden",
+         "-D_GNU_SOURCE", *defines, f"-I{source}/include", f"-I{source}/third_party", "-shared", "-o", peer.path,
+         *sorted(source.glob("*.c")), source / "new.cc", "-lstdc++"], source, log)
 
 
 def rpmalloc(peer: Built, source: Path, log: Path) -> None:
@@ -164,7 +176,7 @@ def tcmalloc(peer: Built, source: Path, log: Path) -> None:
 
 BUILDERS: dict[str, Callable[[Built, Path, Path], None]] = {
     "libmimalloc-sys": mimalloc, "rpmalloc-sys": rpmalloc, "snmalloc-sys": snmalloc, "tikv-jemalloc-sys": jemalloc,
-    "libtcmalloc-sys": tcmalloc,
+    "libtcmalloc-sys": tcmalloc, "hardened-malloc-sys": hardened_malloc,
 }
 
 
@@ -196,6 +208,8 @@ def build_from(peer: Built, get: Callable[[Built, Path], Path], origin: str) -> 
 
 
 def build(peer: Built) -> None:
+    if not peer.repository:
+        return build_from(peer, from_crate, peer.from_crate())
     try:
         build_from(peer, from_repository, peer.from_repository())
     except BuildFailed as error:
@@ -204,13 +218,13 @@ def build(peer: Built) -> None:
 
 
 def chosen(names: Sequence[str]) -> list[Built]:
-    known = (*peers.BUILT, *peers.VARIANTS)
-    unknown = sorted(set(names) - {each.name for each in known})
+    group = {(): peers.BUILT, ("--hardened",): peers.HARDENED}.get(tuple(names))
+    if group is not None:
+        return [each for each in group if not each.path.is_file()]
+    unknown = sorted(set(names) - {each.name for each in peers.EVERY})
     if unknown:
-        raise SystemExit(f"build_peers.py: unknown {', '.join(unknown)}; there are " + ", ".join(each.name for each in known))
-    if names:
-        return [each for each in known if each.name in names]
-    return [each for each in peers.BUILT if not each.path.is_file()]
+        raise SystemExit(f"build_peers.py: unknown {', '.join(unknown)}; there are " + ", ".join(each.name for each in peers.EVERY))
+    return [each for each in peers.EVERY if each.name in names]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -218,8 +232,8 @@ def main(arguments: Sequence[str]) -> int:
         print(__doc__)
         return 0
     if arguments and arguments[0] == "--list":
-        for each in (*peers.BUILT, *peers.VARIANTS):
-            print(f"{each.name:14} {each.described() if each.path.is_file() else each.release + ': missing'}")
+        for each in peers.EVERY:
+            print(f"{each.name:21} {each.described() if each.path.is_file() else each.release + ': missing'}")
         return 0
     wanted = chosen(arguments)
     if not wanted:

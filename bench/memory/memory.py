@@ -237,12 +237,12 @@ def joined(old: Results, new: Results) -> Results:
     return result
 
 
-def publish(body: str, root: Path) -> None:
-    text = (root / PAGE).read_text(encoding="utf-8")
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise UsageError(f"{PAGE} has no place between {BEGIN} and {END}")
-    before, after = text[: text.index(BEGIN)], text[text.index(END):]
-    (root / PAGE).write_text(f"{before}{BEGIN}\n\n{body}\n\n{after}", encoding="utf-8")
+def publish(body: str, root: Path, page: Path = PAGE, name: str = "memory") -> None:
+    text, begin, end = (root / page).read_text(encoding="utf-8"), f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise UsageError(f"{page} has no place between {begin} and {end}")
+    before, after = text[: text.index(begin)], text[text.index(end):]
+    (root / page).write_text(f"{before}{begin}\n\n{body}\n\n{after}", encoding="utf-8")
 
 
 def read(path: Path, results: Results, curves: dict[str, list[tuple[float, float]]]) -> None:

@@ -31,9 +31,9 @@ ELSEWHERE = {
     "python3 tests/fuzz/run.py --show out/asan/tests/fuzz/found-span": ("tests/fuzz/test_run.py", "--show"),
     "python3 -B tests/programs/soak/run.py out/release/libhakmem.so postgresql --seconds 60":
         ("tests/soak.ini", "tests/programs/soak/run.py"),
-    "bench/hardened.py --rounds 3 --parts --peer ~/.cache/hakmem/peers/hardened_malloc/libhardened_malloc.so":
-        ("bench/hardened.py", "--parts"),
-    "bench/hardened.py --real --rounds 7": ("bench/hardened.py", "--real"),
+    "bench/hardened.py --rounds 3 --parts": ("bench/hardened.py", "--parts"),
+    "bench/hardened.py --real --rounds 7 --publish": ("bench/hardened.py", "--real"),
+    "bench/hardened.py --misuse --cases": ("bench/test_bench.py", "--cases"),
     "out/lab/bin/python bench/fleet/truth.py rates --effects 0 --fleets 1000": ("lab/tests/test_fleet.py", "truth.judge("),
     "out/lab/bin/python bench/fleet/truth.py rates --memory": ("lab/tests/test_fleet.py", '"memory"'),
     "out/lab/bin/python bench/fleet/truth.py large": ("bench/fleet/truth.py", '"large"'),

@@ -32,6 +32,10 @@ fuzzer_package() {
   fi
 }
 
+# Scudo is in the runtimes of every clang; the newest there is.
+scudo_package() { apt-cache pkgnames libclang-rt- | grep -E '^libclang-rt-[0-9]+-dev$' | sort -V | tail -n 1; }
+has_newest_scudo() { has apt-cache && dpkg-query -W "$(scudo_package)"; }
+
 # The package of the system's own Python, whichever else comes first in PATH.
 python_tests_package() {
   /usr/bin/python3 -c 'import sys; print("libpython%d.%d-testsuite" % sys.version_info[:2])' 2>/dev/null ||

@@ -17,11 +17,12 @@ cmd_setup() {
       --suites) groups="$groups suites" ;;
       --soak-programs) groups="$groups soak_programs" ;;
       --peers) groups="$groups peers built_peers" ;;
+      --hardened-peers) groups="$groups hardened_peers" ;;
       --suite) groups="$groups suite" ;;
       --aarch64) groups="$groups aarch64" ;;
       --packages) groups="$groups package_deb package_rpm package_crates package_test pages" ;;
       --all) groups="build test lint lab browser promtool programs suites peers built_peers suite" ;;
-      *) die "setup knows --build, --programs, --suites, --soak-programs, --peers, --suite, --aarch64, --packages and --all, not '$argument'" ;;
+      *) die "setup knows --build, --programs, --suites, --soak-programs, --peers, --hardened-peers, --suite, --aarch64, --packages and --all, not '$argument'" ;;
     esac
   done
   # One after the other: which Python's tests to install is known when there is a Python.
@@ -38,6 +39,10 @@ cmd_setup() {
         ;;
       suite) ensure suite || complain "going on; the suite leaves out what is missing" ;;
       peers) ensure peers || complain "going on with the allocators that are installed" ;;
+      hardened_peers)
+        ensure hardened_peers || complain "going on; without Scudo, or without those that cargo brings"
+        python3 tools/build_peers.py --hardened || complain "going on with the allocators that are there"
+        ;;
       built_peers) build_peers || complain "going on with the allocators that are installed" ;;
       *) ensure "$each" ;;
     esac

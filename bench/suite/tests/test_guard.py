@@ -65,12 +65,15 @@ def test_every_benchmark_has_a_figure() -> None:
         assert all(number > 100_000 for number in kept.values())
 
 
-def test_crates_are_pinned() -> None:
-    for each in peers.BUILT:
+def test_crates_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in peers.EVERY:
         assert f'{each.crate} = "={each.version.partition("+")[0]}"' in build_peers.manifest(each)
         assert each.crate in build_peers.BUILDERS
     assert build_peers.chosen(["jemalloc5-prof"]) == list(peers.VARIANTS)
     assert not {each.name for each in peers.VARIANTS} & set(peers.NAMES)
+    assert not {each.name for each in peers.HARDENED} & set(peers.NAMES)
+    monkeypatch.setenv(peers.FOLDER_VARIABLE, "/nowhere")
+    assert build_peers.chosen(["--hardened"]) == list(peers.HARDENED)
     with pytest.raises(SystemExit, match="unknown nosuch"):
         build_peers.chosen(["nosuch"])
 

@@ -83,6 +83,14 @@ def find_peers() -> dict[str, Path | None]:
     return found
 
 
+def find_hardened() -> dict[str, Path]:
+    """The libraries that harden malloc: the newest Scudo for this processor, and those that were built."""
+    found = [path for path in Path("/usr").glob(peers.SCUDO) if path.stem.endswith(os.uname().machine)]
+    found.sort(key=lambda path: [int(part) for part in re.findall(r"\d+", str(path.parent))])
+    named = [*(("scudo", path) for path in found[-1:]), *((each.name, each.path) for each in peers.HARDENED)]
+    return {name: path for name, path in named if path.is_file()}
+
+
 def musl_loader(program: Path) -> str | None:
     """The dynamic linker of a program of musl."""
     found = re.search(rb"/lib/ld-musl-\w+\.so\.1", program.read_bytes()[:4096])

@@ -27,7 +27,7 @@ class Built:
     name: str
     release: str
     date: str  # of the revision
-    repository: str  # on GitHub
+    repository: str  # on GitHub; "": built from the crate alone
     revision: str
     crate: str
     version: str  # of the crate
@@ -53,7 +53,8 @@ class Built:
         return f"{self.release}, {self.date}, built from {self.repository} {self.revision[:12]}"
 
     def from_crate(self) -> str:
-        return f"{self.of_crate}, built from crate {self.crate} {self.version}"
+        date = "" if self.repository else f", {self.date}"
+        return f"{self.of_crate}{date}, built from crate {self.crate} {self.version}"
 
     def described(self) -> str:
         """The code that a library is."""
@@ -83,6 +84,24 @@ BUILT: tuple[Built, ...] = (
 # Built only when named, and not a peer in benchmarks: record 0080 compares with it.
 VARIANTS: tuple[Built, ...] = (Built("jemalloc5-prof", "jemalloc 5.3.1+47 with its profiler", *JEMALLOC),)
 
+
+def of_crate(name: str, release: str, date: str, crate: str, version: str, file_name: str) -> Built:
+    return Built(name, release, date, "", version[-12:], crate, version, release, file_name)
+
+
+HARDENED_MALLOC = ("2026-07-15", "hardened-malloc-sys", "16.0.2026071503")
+
+# Beside hardened mode alone (bench/hardened.py), with clang's Scudo, which is a package.
+HARDENED: tuple[Built, ...] = (
+    of_crate("mimalloc2-secure", "mimalloc 2.3.2 with MI_SECURE=4", "2026-04-29", "libmimalloc-sys", "0.1.49",
+             "libmimalloc-secure.so"),
+    of_crate("hardened_malloc-light", "hardened_malloc, light", *HARDENED_MALLOC, "libhardened_malloc-light.so"),
+    of_crate("hardened_malloc", "hardened_malloc", *HARDENED_MALLOC, "libhardened_malloc.so"),
+)
+SCUDO = "lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.scudo_standalone-*.so"  # below /usr
+
+EVERY: tuple[Built, ...] = (*BUILT, *VARIANTS, *HARDENED)
+
 NAMES: tuple[str, ...] = (*(each.name for each in BUILT), *INSTALLED)
 
 
@@ -97,4 +116,4 @@ def folder() -> Path:
 
 def built(path: Path) -> Built | None:
     """The built peer to which a library file belongs."""
-    return next((each for each in (*BUILT, *VARIANTS) if each.path == path), None)
+    return next((each for each in EVERY if each.path == path), None)
