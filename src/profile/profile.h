@@ -40,7 +40,7 @@ extern struct hak_profile hak__profile;
 enum { HAK_PROFILE_ASKED = 1, HAK_PROFILE_TRACED = 2 };
 
 /* Tracers that are attached to the probes: the kernel or the tracer counts them here, in a writable page of the file. */
-#if (defined(__x86_64__) || defined(__aarch64__)) && !HAK_ASAN && !HAK_TSAN
+#if (defined(__x86_64__) || defined(__aarch64__) || (defined(__riscv) && __riscv_xlen == 64)) && !HAK_ASAN && !HAK_TSAN
 #define HAK_HAS_PROBES 1
 extern volatile uint16_t hak__profile_tracers;
 #else

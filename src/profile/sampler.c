@@ -75,6 +75,10 @@ bool hak__profile_due(struct hak_heap *heap, size_t n)
 #define PROBE_FIRST "rdi"
 #define PROBE_SECOND "rsi"
 #define PROBE_THIRD "rdx"
+#elif defined(__riscv)
+#define PROBE_FIRST "a0"
+#define PROBE_SECOND "a1"
+#define PROBE_THIRD "a2"
 #else
 #define PROBE_FIRST "x0"
 #define PROBE_SECOND "x1"

@@ -1,8 +1,10 @@
 /* profile/sampler.c and switch.c beside tracers: sampling begins when the semaphore of the probes is counted up and ends when it is 0
  * again; for tracers alone no stack is taken and no dump is written, and a profile of the library's own neither ends nor begins with
  * them; a sample's weight is n / (1 - exp(-n / mean)); a process limited to few addresses keeps most of them; samples count against
- * HAKMEM_LIMIT. */
+ * HAKMEM_LIMIT; the probes' notes are in the file. */
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "hakmem.h"
 #include "hakmem_stats.h"
@@ -151,12 +153,39 @@ FRESH_TEST(limited)
     expect(hak_check_heap());
 }
 
+#if !HAK_ASAN && !HAK_TSAN
+#if defined(__x86_64__)
+#define PLACES "8@%rdi 8@%rsi 8@%rdx"
+#elif defined(__aarch64__)
+#define PLACES "8@x0 8@x1 8@x2"
+#else
+#define PLACES "8@a0 8@a1 8@a2"
+#endif
+
+/* Tracers find a probe by its note in the file: on every processor. */
+static void notes_in_the_file(void **state)
+{
+    (void)state;
+    static char file[16 << 20], note[64]; /* put together here, so that the file has it once */
+    size_t size = 1 + (size_t)snprintf(note, sizeof note, "%s%c%s%c%s", "otel_memory", 0, "alloc", 0, PLACES);
+    FILE *self = fopen("/proc/self/exe", "rb");
+    expect(self != NULL);
+    size_t length = fread(file, 1, sizeof file, self);
+    fclose(self);
+    expect(length != sizeof file);
+    expect(memmem(file, length, note, size) != NULL);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #if HAK_HAS_PROBES
         cmocka_unit_test(tracers_alone),
         cmocka_unit_test(beside_a_profile),
+#endif
+#if !HAK_ASAN && !HAK_TSAN
+        cmocka_unit_test(notes_in_the_file),
 #endif
         cmocka_unit_test(few_addresses),
         cmocka_unit_test(limited),
