@@ -106,9 +106,7 @@ What passed of each family of tests, out of those that ran. `./dev test root REL
 linked with libjemalloc.so and call `mallocx` and kin, which HAKMEM serves; `mallctl` stays jemalloc's, so `INFO memory` shows `allocator_`
 figures of an idle jemalloc.
 
-An empty cell was not run. `misuse`, `override` and `programs` preload the library into programs that start others, which qemu does not
-follow; what else is empty takes twelve times as long under it, and ran with pages of 4 KiB alone. On musl and in roots, `race` and `fuzz`
-would run what they run here; the tests' programs are not of musl.
+An empty cell was not run.
 """
 
 
