@@ -143,7 +143,8 @@ def main() -> int:
         print(f"\n### {pattern}: `{' '.join([program, *arguments])}`\n")
         print("\n\n".join(table(call, figures, FIXED_FIELDS if call == FIXED else heads) for call, figures in calls.items()), flush=True)
     if chosen.publish:
-        facts = ["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in environment_facts().items() if name != "load"),
+        known = {name: re.sub(r"^(Linux \d+\.\d+)\S*", r"\1", value) for name, value in environment_facts().items() if name != "load"}
+        facts = ["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in known.items()),
                  f"| rounds | {rounds} |", *(f"| {each.name} | {code_of(each)} |" for each in every)]
         publish({name: calls for name, calls in found.items() if name != FIXED}, found.get(FIXED, {}).get(FIXED, {}), facts, ROOT)
     return 0
