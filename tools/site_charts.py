@@ -12,7 +12,8 @@ OURS, REFERENCE, OTHERS_SHADE = "hakmem", "system", "#8a8f98"
 PALETTE = ["#4f7cd8", "#d99a00", "#2f9e63", "#9a6be0", "#00a3b4", "#a9714b", "#7d8794", "#8aa300", "#c2649a", "#5b8fa8"]
 OURS_COLOUR = "#d6336c"
 SCRIPT = "plotly.min.js"
-LINES = "Messages by threads"
+LINES, TAIL = "Messages by threads", "Single calls"
+CALLS = {"p50": 2, "p99": 100, "p99_9": 1000, "p99_99": 10000, "p99_999": 100000}  # one call in so many takes longer
 
 
 def tables(text):
@@ -33,7 +34,8 @@ def tables(text):
 def medians():
     """{heading: rows}, as from tables, of the comma-separated files beside docs/benchmarks.md and docs/scaling.md."""
     found = {}
-    for heading, name in (("Time", "benchmarks/time.csv"), ("Peak memory", "benchmarks/peak-memory.csv"), (LINES, "scaling/lines.csv")):
+    for heading, name in (("Time", "benchmarks/time.csv"), ("Peak memory", "benchmarks/peak-memory.csv"), (LINES, "scaling/lines.csv"),
+                          (TAIL, "benchmarks/tail.csv")):
         with (ROOT / "docs" / name).open(encoding="utf-8", newline="") as file:
             found[heading] = list(csv.DictReader(file))
     return found
@@ -96,34 +98,52 @@ def times(found):
     return layout(figure, 200 + 19 * len(rows))
 
 
-def lines(found):
-    """Messages per operation over threads, a panel for each pattern."""
+def panels(groups, points_of, unit):
+    """A panel for each group of rows {title: rows}, a curve in it for each allocator; points_of gives a row's pairs."""
     from plotly.subplots import make_subplots
 
+    names = [row["allocator"] for row in next(iter(groups.values()))]
+    colour = colours(names)
+    figure = make_subplots(rows=len(groups), cols=1, subplot_titles=list(groups), vertical_spacing=0.16 / len(groups))
+    for place, rows in enumerate(groups.values(), 1):
+        for row in rows:
+            points = [(x, value) for x, value in points_of(row) if value is not None]
+            name = row["allocator"]
+            figure.add_scatter(x=[x for x, _ in points], y=[value for _, value in points], name=name, legendgroup=name,
+                               showlegend=place == 1, mode="lines+markers", row=place, col=1,
+                               line={"color": colour[name], "width": 3 if name == OURS else 1.5},
+                               hovertemplate=f"{name}<br>{unit}<extra></extra>")
+    return layout(figure, 120 + 250 * len(groups))
+
+
+def lines(found):
+    """Messages per operation over threads, by pattern."""
     patterns = {}
     for row in found[LINES]:
         patterns.setdefault(row["pattern"], []).append(row)
-    names = [row["allocator"] for row in next(iter(patterns.values()))]
-    colour = colours(names)
-    figure = make_subplots(rows=len(patterns), cols=1, subplot_titles=list(patterns), vertical_spacing=0.04)
-    for place, rows in enumerate(patterns.values(), 1):
-        for row in rows:
-            points = [(int(column.split()[0]), amount(cell)) for column, cell in row.items() if column.endswith(" threads")]
-            points = [(threads, value) for threads, value in points if value is not None]
-            name = row["allocator"]
-            figure.add_scatter(x=[threads for threads, _ in points], y=[value for _, value in points], name=name, legendgroup=name,
-                               showlegend=place == 1, mode="lines+markers", row=place, col=1,
-                               line={"color": colour[name], "width": 3 if name == OURS else 1.5},
-                               hovertemplate=f"{name}<br>%{{x}} threads: %{{y}}<extra></extra>")
+    figure = panels(patterns, lambda row: [(int(column.split()[0]), amount(cell)) for column, cell in row.items() if column.endswith(" threads")],
+                    "%{x} threads: %{y}")
     figure.update_xaxes(type="log", dtick=0.30103)
     figure.update_yaxes(rangemode="tozero")
-    return layout(figure, 120 + 250 * len(patterns))
+    return figure
+
+
+def tail(found):
+    """Quantiles of single calls, by call and pattern."""
+    calls = {}
+    for row in found[TAIL]:
+        calls.setdefault(f"{row['call']}: {row['pattern']}", []).append(row)
+    figure = panels(calls, lambda row: [(count, amount(row[name])) for name, count in CALLS.items()], "one call in %{x}: %{y} ns")
+    figure.update_xaxes(type="log", dtick=1)
+    figure.update_yaxes(type="log", dtick=1)
+    return figure
 
 
 # {picture: (what stands in its place, its title)}, from the page's tables.
 CHARTS = {
     "benchmarks/time-memory.svg": (means, f"Time against peak memory, geometric means, {REFERENCE} = 1"),
     "benchmarks/ratios.svg": (times, f"Time of each benchmark, {REFERENCE} = 1"),
+    "benchmarks/tail.svg": (tail, "One call in so many takes longer than so many ns"),
     "scaling/lines.svg": (lines, "Messages per operation by threads"),
 }
 HINT = "Point at a mark for its figures and drag to zoom; below, a click on a name hides it and a double click leaves it alone."
