@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import detected
-from allocators import Allocator, environment_facts, find_hardened, why_not_loaded
-from memory.memory import code_of, publish
+from allocators import Allocator, find_hardened, why_not_loaded
+from memory.memory import code_of, facts_of_machine, publish
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/security.md")
@@ -157,7 +157,7 @@ def compare_misuse(every: list[Column], options: argparse.Namespace) -> str:
 
 
 def facts(every: list[Column], rounds: int) -> str:
-    lines = {name: value for name, value in environment_facts().items() if name != "load"}
+    lines = facts_of_machine()
     lines["run"] = f"{datetime.date.today()}, median of {rounds} rounds"
     for each in every:
         library = each.allocator.shared_object

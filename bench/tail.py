@@ -21,8 +21,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from allocators import HAKMEM, SYSTEM, Allocator, environment_facts, find_peers, why_not_loaded
-from memory.memory import code_of, drawing
+from allocators import HAKMEM, SYSTEM, Allocator, find_peers, why_not_loaded
+from memory import memory
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT, CHART, ALL = Path("docs/benchmarks.md"), Path("docs/benchmarks/tail.svg"), Path("docs/benchmarks/tail.csv")
@@ -97,10 +97,10 @@ def beside_best(found: dict[str, dict[str, Figures]]) -> str:
 
 
 def chart(found: dict[str, dict[str, Figures]]) -> str:
-    curves = [drawing.Curve(f"{call}: {pattern}", {name: [(QUANTILES[field], median(rounds, field) / 1000) for field in QUANTILES]
+    curves = [memory.drawing.Curve(f"{call}: {pattern}", {name: [(QUANTILES[field], median(rounds, field) / 1000) for field in QUANTILES]
                                                    for name, rounds in figures.items()})
               for pattern, calls in found.items() for call, figures in calls.items()]
-    return drawing.curves(curves, HAKMEM, "One call in so many takes longer than so many microseconds")
+    return memory.drawing.curves(curves, HAKMEM, "One call in so many takes longer than so many microseconds")
 
 
 def every_figure(found: dict[str, dict[str, Figures]]) -> str:
@@ -112,16 +112,10 @@ def every_figure(found: dict[str, dict[str, Figures]]) -> str:
 
 
 def publish(found: dict[str, dict[str, Figures]], fixed: Figures, facts: list[str], root: Path) -> None:
-    begin, end = "<!-- tail:begin -->", "<!-- tail:end -->"
-    where = root / DOCUMENT
-    before, _, rest = where.read_text(encoding="utf-8").partition(begin)
-    _, marker, after = rest.partition(end)
-    if not marker:
-        sys.exit(f"{DOCUMENT} has no place between {begin} and {end}")
     (root / CHART).write_text(chart(found), encoding="utf-8")
     (root / ALL).write_text(every_figure(found), encoding="utf-8")
     parts = ["\n".join(facts), f"![tail](benchmarks/{CHART.name})", beside_best(found), table("the fixed part", fixed, FIXED_FIELDS)]
-    where.write_text("\n\n".join([before + begin, *parts, end + after]), encoding="utf-8")
+    memory.publish("\n\n".join(parts), root, DOCUMENT, "tail")
 
 
 def main() -> int:
@@ -143,9 +137,8 @@ def main() -> int:
         print(f"\n### {pattern}: `{' '.join([program, *arguments])}`\n")
         print("\n\n".join(table(call, figures, FIXED_FIELDS if call == FIXED else heads) for call, figures in calls.items()), flush=True)
     if chosen.publish:
-        known = {name: re.sub(r"^(Linux \d+\.\d+)\S*", r"\1", value) for name, value in environment_facts().items() if name != "load"}
-        facts = ["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in known.items()),
-                 f"| rounds | {rounds} |", *(f"| {each.name} | {code_of(each)} |" for each in every)]
+        facts = ["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in memory.facts_of_machine().items()),
+                 f"| rounds | {rounds} |", *(f"| {each.name} | {memory.code_of(each)} |" for each in every)]
         publish({name: calls for name, calls in found.items() if name != FIXED}, found.get(FIXED, {}).get(FIXED, {}), facts, ROOT)
     return 0
 

@@ -173,6 +173,11 @@ def code_of(allocator: Allocator) -> str:
     return "this tree" if allocator.kind == "ours" else found[1] if found else describe(allocator)
 
 
+def facts_of_machine() -> dict[str, str]:
+    """What a page says of the machine: without its load, and without the name of its own kernel."""
+    return {name: re.sub(r"^(Linux \d+\.\d+)\S*", r"\1", value) for name, value in environment_facts().items() if name != "load"}
+
+
 def lines_of(row: Row, results: dict[str, list[Figures]]) -> list[list[str]]:
     return [[name, *(cell(middle(figures, key)) for key in row.shown)] for name, figures in results.items()]
 
@@ -322,7 +327,7 @@ def main(words: list[str]) -> int:
                 print("  " + "".join(f"{text:>14}" if i else f"{text:<12}" for i, text in enumerate(cells)))
         if options.publish:
             old, then = published((ROOT / PAGE).read_text(encoding="utf-8"))
-            facts = [f"{name}: {value}" for name, value in environment_facts().items() if name != "load"]
+            facts = [f"{name}: {value}" for name, value in facts_of_machine().items()]
             now = {each.name: code_of(each) for each in columns}
             everything = joined(old, results)
             facts += [f"{name}: {now.get(name) or then.get(name, '-')}" for name in everything[ROWS[0].name]]
