@@ -27,8 +27,9 @@
  * the process gave up. So the thread is stopped while these functions run, and the next one starts with the new credentials. */
 const bool hak__background_sees_credentials = true;
 
-/* Looks a name up only on its first call, so other processes pay nothing. errno is as the C library's function leaves it. */
-#define CREDENTIALS(name, params, args) \
+/* The C library's function between two statements. Looks its name up only when called, so other processes pay nothing. errno is as it
+ * leaves it. */
+#define AROUND_NEXT(name, params, args, before, after) \
     hak_export hak_cold int name params \
     { \
         int (*next) params; \
@@ -37,11 +38,12 @@ const bool hak__background_sees_credentials = true;
             errno = ENOSYS; \
             return -1; \
         } \
-        hak__background_forbid(); \
+        before; \
         int result = next args; \
-        hak__background_allow(); \
+        after; \
         return result; \
     }
+#define CREDENTIALS(name, params, args) AROUND_NEXT(name, params, args, hak__background_forbid(), hak__background_allow())
 
 CREDENTIALS(setuid, (uid_t user), (user))
 CREDENTIALS(setgid, (gid_t group), (group))
@@ -83,12 +85,17 @@ hak_export hak_cold int prctl(int option, ...)
 
 /* --- the end ---------------------------------------------------------------------------------------------------------- */
 
-/* Ends without a destructor: shells end by it, and forked children. Works in a signal handler and in a vfork child, whose parent's box
- * stays. Behind a filter of system calls the file stays too. */
-hak_export hak_cold _Noreturn void _exit(int status)
+/* A vfork child's parent keeps its box. Behind a filter of system calls the file stays too. */
+static void end_box(void)
 {
     if (!hak__os_is_filtered())
         hak__blackbox_end();
+}
+
+/* Ends without a destructor: shells end by it, and forked children. Works in a signal handler and in a vfork child. */
+hak_export hak_cold _Noreturn void _exit(int status)
+{
+    end_box();
     for (;;)
         hak__syscall(SYS_exit_group, status);
 }
@@ -96,18 +103,7 @@ hak_export hak_cold _Noreturn void _exit(int status)
 hak_export hak_cold _Noreturn void _Exit(int status) { _exit(status); }
 
 /* Ends the calling process by an _exit of the C library's own. If it fails, the process goes on without a box. */
-hak_export hak_cold int daemon(int keeps_folder, int keeps_files)
-{
-    int (*next)(int, int);
-    *(void **)(void *)&next = hak__os_next("daemon");
-    if (next == NULL) {
-        errno = ENOSYS;
-        return -1;
-    }
-    if (!hak__os_is_filtered())
-        hak__blackbox_end();
-    return next(keeps_folder, keeps_files);
-}
+AROUND_NEXT(daemon, (int keeps_folder, int keeps_files), (keeps_folder, keeps_files), end_box(), )
 
 /* --- libraries -------------------------------------------------------------------------------------------------------- */
 
