@@ -204,7 +204,8 @@ struct hak_retained hak__retain(struct hak_retention in)
     size_t recent = retain_above(in.recent_peak, in.used), most = in.pressure ? 0 : retain_times(in.slack, RECENT_TIMES);
     size_t settled =
         in.slack + in.used / UNUSED_SHARE; /* an eighth more, so that a heap around the limit is not purged all the time */
-    size_t paid = in.pressure ? SIZE_MAX : retain_affords(cost, HAK_RETURN_MUCH, (uint64_t)cost->purge_ns + cost->fault_ns);
+    size_t afforded = retain_affords(cost, HAK_RETURN_MUCH, (uint64_t)cost->purge_ns + cost->fault_ns);
+    size_t paid = in.pressure ? SIZE_MAX : afforded;
     size_t most_stays = in.watched ? in.slack + in.taken / REPLACED_SHARE + recent : 0;
     size_t stays = hak_min(in.unused - hak_min(in.unused, paid), most_stays);
     bool early = cost->share != 0 && cost->owed_ms < HAK_RETURN_LITTLE;
@@ -213,6 +214,7 @@ struct hak_retained hak__retain(struct hak_retention in)
         .opening = hak_min(in.slack + recent, settled + settled / 8),
         .reserve = in.taken / USED_PER_RESERVED,
         .waiting = most,
+        .at_once = cost->share != 0 ? hak_min(in.risen, afforded) : 0,
         .may_go = early ? retain_affords(cost, HAK_RETURN_EARLY, (uint64_t)cost->purge_ns + cost->fault_ns)
                         : retain_affords(cost, HAK_RETURN_MOST, cost->purge_ns),
         .look_ms = cost->share != 0 ? LOOK_MOST_MS : UINT32_MAX,

@@ -8,7 +8,8 @@
  * Returning costs the calls that return pages and the faults that bring them back (counted below). HAKMEM_RETURN bounds the sum to
  * a share of time, by one figure: `owed_ms`, the time after which the cost so far is that share. While little is owed, memory goes
  * back soon; later only what has been unused for longer than returned memory lately was; in the end nothing. Amounts follow use:
- * memory below the recent peak raises no peak, and beyond it no more than a quarter of the use stays whatever its return costs.
+ * memory below the recent peak raises no peak, and beyond it no more than a quarter of the use stays whatever its return costs. When
+ * the process's own peak rises, whoever raises it, as much of the unused slabs goes back.
  * Under pressure, neither cost nor peaks count. */
 #pragma once
 
@@ -48,6 +49,7 @@ struct hak_retention {
     size_t recent_peak; /* the highest `taken` lately */
     size_t unused; /* kept now: of the kind, or of those that count together */
     size_t slack; /* what may always stay: HAKMEM_DIRTY_LIMIT */
+    size_t risen; /* by so much has the process's peak risen just now */
     size_t room; /* what may be mapped, in use or not: hak__limit_room; 0: any number */
     bool watched; /* a thread will look again by itself; otherwise this call may be the last for long, and no price counts */
     bool pressure; /* mapped bytes count: a limit exists, or there is little room */
@@ -59,6 +61,7 @@ struct hak_retained {
     size_t opening; /* unused slabs and emptied SuperSlabs together, when a SuperSlab is opened */
     size_t reserve; /* mapped by upkeep ahead of need */
     size_t waiting; /* freed runs that their threads may take again without asking the arena */
+    size_t at_once; /* so much of the unused slabs goes back now, however young, because the process's peak has risen */
     size_t may_go; /* no more than this goes back now because of its age */
     uint32_t delay_ms[HAK_UNUSED_KINDS]; /* this age */
     uint32_t look_ms; /* when to look again */

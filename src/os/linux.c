@@ -352,6 +352,14 @@ int hak__os_unprotect(void *data, size_t size) { return protect_pages((uintptr_t
 bool hak__os_is_filtered(void) { return hak_load(&resident_filtered, HAK_RELAXED); }
 bool hak__os_filter_comes(bool comes) { return hak_exchange(&resident_filtered, comes, HAK_RELAXED); }
 
+size_t hak__os_peak(void)
+{
+    struct rusage used = { 0 };
+    if (hak_load(&resident_filtered, HAK_RELAXED) || hak__syscall(SYS_getrusage, RUSAGE_THREAD, &used) != 0)
+        return 0;
+    return (size_t)used.ru_maxrss << 10; /* the process's, though no other thread is asked */
+}
+
 int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages)
 {
     if (hak_load(&resident_filtered, HAK_RELAXED))

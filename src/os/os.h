@@ -153,8 +153,9 @@ const char *hak__os_thread_pointer(void);
  * hak__os_readable: 0 if the eight bytes there can be read, EFAULT if not, EPERM after hak__os_filter_comes(true).
  * hak__os_names_begin: names the mappings of the range, and those made from now on, for readers of /proc/PID/maps, where the kernel has
  * names. Only for a process that has called prctl(2) already: a filter that was there before the start may end it at the call.
- * hak__os_filter_comes: from now on system calls may be forbidden, so the two make none (interpose/libc.c);
+ * hak__os_filter_comes: from now on system calls may be forbidden, so these make none (interpose/libc.c);
  * false: they may again, since the filter was not installed. Returns the previous state.
+ * hak__os_peak: the most bytes that the process has ever had in memory; 0 after hak__os_filter_comes(true), or if the kernel does not tell.
  * hak__os_mappings: calls `each` with the start of every mapping of the process and its resident bytes, and once more with
  * its bytes in huge pages; false if the kernel does not tell. */
 hak_cold bool hak__os_filter_comes(bool comes);
@@ -162,6 +163,7 @@ hak_cold void hak__os_names_begin(uintptr_t start, uintptr_t end);
 hak_cold bool hak__os_is_filtered(void);
 hak_at_start int hak__os_resident(uintptr_t address, size_t size, unsigned char *pages);
 hak_for_region hak_cold int hak__os_readable(uintptr_t address);
+size_t hak__os_peak(void);
 hak_cold bool hak__os_mappings(void (*each)(void *argument, uintptr_t start, size_t resident, size_t huge), void *argument);
 
 /* Address ranges that the library reserves before they have memory, for data that must not move and grows to an unknown size. Real

@@ -518,14 +518,14 @@ size_t hak__pool_take_assigned(unsigned count, bool active_too, bool *fresh)
     return found;
 }
 
-static size_t purge_super(size_t super)
+static size_t purge_super(size_t super, size_t most)
 {
     unsigned first, count;
     uint64_t left;
     size_t bytes = 0;
     if (hak__thp_must_stay(super))
         return 0;
-    while (hak__slabs_claim_dirty(&hak__supers[super], &first, &count, &left)) {
+    while (bytes < most && hak__slabs_claim_dirty(&hak__supers[super], &first, &count, &left)) {
         size_t length = (size_t)count << HAK_SLAB_SHIFT;
         bool gone = hak__arena_purge_range(hak__slab_start(super * HAK_SUPER_SLABS + first), length, HAK_UNUSED_SLABS);
         pool_released(super, (gone ? hak__slabs_release_clean : hak__slabs_release)(&hak__supers[super], first, count));
@@ -555,7 +555,7 @@ size_t hak__pool_purge(uint64_t before_ms, size_t most)
             continue;
         uint64_t freed_ms = hak_load(&hak__supers[super].freed_ms, HAK_RELAXED);
         if (freed_ms <= before_ms && bytes < most)
-            bytes += purge_super(super);
+            bytes += purge_super(super, most - bytes);
         else if (freed_ms < waiting && idle_bytes(super) != 0)
             waiting = freed_ms;
     }
@@ -574,12 +574,11 @@ static size_t used_bytes(size_t super)
     return kind != HAK_SUPER_IN_SLABS ? 0 : HAK_SUPER_SIZE - slabs_bytes(unused);
 }
 
-/* Purges from the top down until at most `room` of the `idle` bytes are left. */
-static size_t purge_beyond(size_t room, size_t idle)
+size_t hak__pool_shed(size_t most)
 {
     size_t bytes = 0, super = hak__arena_top();
-    while (idle > room + bytes && (super = hak__super_before(super)) != HAK_NO_SUPER)
-        bytes += idle_bytes(super) != 0 ? purge_super(super) : 0;
+    while (bytes < most && (super = hak__super_before(super)) != HAK_NO_SUPER)
+        bytes += idle_bytes(super) != 0 ? purge_super(super, most - bytes) : 0;
     return bytes;
 }
 
@@ -596,5 +595,5 @@ size_t hak__pool_trim(void)
         idle += idle_bytes(super);
         used += used_bytes(super);
     }
-    return purge_beyond(hak__arena_room(idle, used, hak__os->now_ms()), idle);
+    return hak__pool_shed(idle - hak_min(idle, hak__arena_room(idle, used, hak__os->now_ms())));
 }

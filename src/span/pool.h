@@ -148,6 +148,9 @@ void hak__pool_give_idle(size_t slab, unsigned count);
  * time: it claims each run of slabs while its pages go. */
 size_t hak__pool_purge(uint64_t before_ms, size_t most);
 
+/* The same whatever their age, from the top down. */
+size_t hak__pool_shed(size_t most);
+
 /* The earliest last activity among the SuperSlabs that the last hak__pool_purge left alone; UINT64_MAX: there are none. */
 uint64_t hak__pool_waiting_ms(void);
 

@@ -3,6 +3,7 @@
 #include "upkeep/upkeep.h"
 
 #include "arena/returned.h"
+#include "base/bits.h"
 #include "base/lock.h"
 #include "cache/cache.h"
 #include "cache/large_cache.h"
@@ -152,6 +153,27 @@ static uint64_t step_interval(uint64_t now, uint64_t delay)
     return hak_load(&hak__return_counts.look_ms, HAK_RELAXED) / (is_due(now, delay) ? LOOKS_IF_DUE : 1);
 }
 
+/* Each rise that is followed looks at all SuperSlabs, so it is a part of the whole; a smaller process has little to return. */
+enum { PEAK_MS = 8, PEAK_PART = 64 };
+#define PEAK_LEAST ((size_t)16 << 20)
+
+static _Atomic uint64_t peak_look_ms;
+static _Atomic size_t peak_seen;
+
+/* What raises the peak does not matter: all that lies unused raises it too. */
+static void follow_peak(uint64_t now)
+{
+    if (now - hak_load(&peak_look_ms, HAK_RELAXED) < PEAK_MS)
+        return;
+    hak_store(&peak_look_ms, now, HAK_RELAXED);
+    size_t peak = hak__os_peak(), seen = hak_load(&peak_seen, HAK_RELAXED);
+    if (peak < hak_max(seen + peak / PEAK_PART, PEAK_LEAST))
+        return;
+    hak_store(&peak_seen, peak, HAK_RELAXED);
+    if (seen != 0)
+        hak__pool_shed(hak__return_ask((struct hak_retention){ .risen = peak - seen }, now).at_once);
+}
+
 void hak__upkeep_poll_now(struct hak_heap *heap)
 {
     hak__fork_check();
@@ -162,6 +184,7 @@ void hak__upkeep_poll_now(struct hak_heap *heap)
     hak__background_consider();
     hak__profile_poll(heap, now);
     hak__near_poll(heap, now);
+    follow_peak(now);
     if (since >= step_interval(now, delay))
         hak__upkeep_step(now, HAK_UPKEEP_BOUNDED);
     if (now - heap->budget.shrink_ms >= delay)

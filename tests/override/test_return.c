@@ -1,4 +1,4 @@
-/* Memory goes back to the system without the program's help. Three programs, each in a process of its own, with the
+/* Memory goes back to the system without the program's help. Six programs, each in a process of its own, with the
  * background thread and without:
  *   1. most of a large heap of small blocks is freed, then the program sleeps: with the thread its size falls meanwhile,
  *      without it by the time of 10,000 further operations, all of which hit the cache;
@@ -7,7 +7,8 @@
  *      with calls that hit the cache;
  *   4. 40 threads, which have heaps already, use five blocks of 160 KB each and sleep (auto): none of them takes another slow path;
  *      the same for the third of three generations;
- *   5. sawtooth: one size after the other, most of each freed, light use between.
+ *   5. sawtooth: one size after the other, most of each freed, light use between;
+ *   6. while freed blocks are young, memory that the program maps itself grows: both together stay below their sum.
  * Prints the figures. The kernel's account of the process is compared, and the ledger must add up to it within 3 % or 96 KiB.
  *
  * Knobs (environment)     default    full
@@ -17,6 +18,7 @@
 #include "expect.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -280,6 +282,34 @@ static void sawtooth(bool thread)
     check_ledger();
 }
 
+/* --- 6 ------------------------------------------------------------------------------------------------------------- */
+
+static void others_grow(bool thread)
+{
+    enum { COUNT = 2000, SIZE = 8300, OTHERS = 32, USED = 200, USED_SIZE = 3000 };
+    static char *blocks[COUNT], *some[USED];
+    for (int i = 0; i < COUNT; i++)
+        memset(blocks[i] = malloc(SIZE), 1, SIZE);
+    size_t before = resident_bytes();
+    for (int i = 0; i < COUNT; i++)
+        if (i % KEPT != 0) /* whole SuperSlabs stay, for huge blocks that grow in turn */
+            free(blocks[i]);
+    for (int step = 0; step < OTHERS; step++) {
+        char *other = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        expect(other != MAP_FAILED);
+        memset(other, 1, MIB);
+        for (int i = 0; i < USED; i++)
+            memset(some[i] = malloc(USED_SIZE), 1, USED_SIZE);
+        for (int i = 0; i < USED; i++)
+            free(some[i]);
+        rest(10);
+    }
+    size_t now = resident_bytes(), sum = before + OTHERS * MIB;
+    printf("others grow, %s: %zu MiB resident, then %zu (sum %zu)\n", thread ? "thread" : "no thread", before / MIB, now / MIB,
+           sum / MIB);
+    expect(now <= sum - COUNT * SIZE / 3 * 2);
+}
+
 /* --- the whole ------------------------------------------------------------------------------------------------------ */
 
 static void run(void (*program)(bool), bool thread)
@@ -298,8 +328,9 @@ static void run(void (*program)(bool), bool thread)
 
 int main(void)
 {
-    set("purge_delay", delay_ms());
     setvbuf(stdout, NULL, _IOLBF, 0);
+    run(others_grow, false);
+    set("purge_delay", delay_ms());
     run(freed_then_asleep, true);
     run(freed_then_asleep, false);
     run(threads_asleep, true);

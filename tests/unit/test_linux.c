@@ -91,6 +91,22 @@ FRESH_TEST(resident_pages)
     expect_eq(hak__os_resident((uintptr_t)p, page(), pages), ENOMEM);
 }
 
+FRESH_TEST(the_peak)
+{
+    (void)argument;
+    size_t before = hak__os_peak(), more = 2 * before;
+    expect_op(before, >, page());
+    char *p = (char *)hak__os_borrow(more);
+    memset(p, 1, more);
+    size_t then = hak__os_peak();
+    expect_op(then, >=, more);
+    hak__os_return((uintptr_t)p, more);
+    expect_op(hak__os_peak(), >=, then);
+    hak__os_filter_comes(true);
+    expect_eq(hak__os_peak(), 0);
+    hak__os_filter_comes(false);
+}
+
 struct sought {
     uintptr_t start;
     size_t resident;
@@ -143,7 +159,7 @@ int main(void)
         cmocka_unit_test(a_reserved_range_is_committed_in_parts),
         cmocka_unit_test(borrowed_memory_is_zeroed_and_goes),
         cmocka_unit_test(read_only_data_can_be_written),
-        cmocka_unit_test(resident_pages),
+        cmocka_unit_test(resident_pages), cmocka_unit_test(the_peak),
         cmocka_unit_test(mappings_with_their_pages),
         cmocka_unit_test(contracts),
     };

@@ -361,6 +361,21 @@ static void more_owed_memory_goes_late(void **state)
     expect_eq(hak__retain(owing(UINT64_MAX)).may_go, 0);
 }
 
+static void as_much_goes_as_the_peak_rises(void **state)
+{
+    (void)state;
+    struct hak_retention in = owing(4000);
+    expect_eq(hak__retain(in).at_once, 0);
+    in.risen = 40 * MIB;
+    expect_eq(hak__retain(in).at_once / MIB, 40);
+    in.cost.owed_ms = 11900; /* 0.1 s is 1 ms of cost, at 0.5 a MiB */
+    expect_eq(hak__retain(in).at_once / MIB, 2);
+    in.cost.owed_ms = 12000;
+    expect_eq(hak__retain(in).at_once, 0);
+    in.cost.share = 0; /* a fixed delay is kept */
+    expect_eq(hak__retain(in).at_once, 0);
+}
+
 static void pressure_costs_what_it_may(void **state)
 {
     (void)state;
@@ -512,6 +527,7 @@ int main(void)
         cmocka_unit_test(limit_of_any_size),
         cmocka_unit_test(little_owed_memory_goes_soon),
         cmocka_unit_test(more_owed_memory_goes_late),
+        cmocka_unit_test(as_much_goes_as_the_peak_rises),
         cmocka_unit_test(pressure_costs_what_it_may),
         cmocka_unit_test(properties_of_cost),
         cmocka_unit_test(steps_take_their_share),

@@ -1,6 +1,6 @@
 /* upkeep/, with a clock and a system of the test's own: freed memory goes back when the purge delay has passed and not
  * before, from partly used SuperSlabs as from free ones; so do pages in free blocks of idle spans, once, and idle spans
- * themselves; frees that wait for an idle heap are collected and its outbox is published; a poll looks at the clock only
+ * themselves; unused slabs when the process's peak rises; frees that wait for an idle heap are collected and its outbox is published; a poll looks at the clock only
  * now and then, and does nothing while nothing is due; the heap of a thread that has freed much polls until that has gone back,
  * and one that takes over what an ended thread has left;
  * idle records give back half; SuperSlabs are marked, collapsed and kept whole as HAKMEM_THP says. */
@@ -339,6 +339,40 @@ FRESH_TEST(due_slabs_are_not_left)
     expect_op(fake.purges, >, before);
 }
 
+/* Beyond the least that is followed; the kernel remembers it. */
+static void raise_peak(void)
+{
+    size_t bytes = hak__os_peak() + ((size_t)16 << 20);
+    char *others = malloc(bytes);
+    memset(others, 1, bytes);
+    free(others);
+}
+
+/* However young they are, unused slabs do not add to a peak that other memory of the process raises. */
+FRESH_TEST(slabs_go_back_as_the_peak_rises)
+{
+    (void)argument;
+    start();
+    struct hak_heap *heap = filled_heap();
+    free_most(heap, MANY / 4);
+    unsigned before = fake.purges;
+    raise_peak();
+    hak__upkeep_poll_now(heap);   /* the first look has nothing to compare with */
+    fake.now += 8;
+    hak__upkeep_poll_now(heap);
+    raise_peak();
+    fake.now += 7;
+    hak__upkeep_poll_now(heap);   /* too soon to look again */
+    expect_eq(fake.purges, before);
+    fake.now++;
+    hak__upkeep_poll_now(heap);
+    expect_op(fake.purges, >, before);
+    before = fake.purges;
+    fake.now += 8;
+    hak__upkeep_poll_now(heap);
+    expect_eq(fake.purges, before);
+}
+
 /* The last span of a class is kept while it is in use, not for ever. */
 FRESH_TEST(idle_spans_end)
 {
@@ -642,7 +676,7 @@ int main(void)
         cmocka_unit_test(collecting_does_not_wait),
         cmocka_unit_test(slow_paths_are_bounded), cmocka_unit_test(unfinished_steps_go_on),
         cmocka_unit_test(what_may_not_go_is_not_asked_about), cmocka_unit_test(due_slabs_are_not_left),
-        cmocka_unit_test(idle_spans_end),
+        cmocka_unit_test(slabs_go_back_as_the_peak_rises), cmocka_unit_test(idle_spans_end),
         cmocka_unit_test(what_a_thread_left_goes_back),
         cmocka_unit_test(outboxes_are_published), cmocka_unit_test(arming),
         cmocka_unit_test(what_an_ended_thread_left_is_polled_for_at_once),
