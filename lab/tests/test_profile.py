@@ -467,6 +467,13 @@ def test_wrong_files_are_said(tmp_path: Path) -> None:
     assert "is not a heap profile" in done.stderr
 
 
+def test_a_page_of_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    named = tmp_path / "x\udcff.heap"
+    named.write_text("heap_v2/524288\n")
+    assert hakmem("profile", named, "-o", tmp_path / "x.html").returncode == 0
+    assert "x?.heap" in (tmp_path / "x.html").read_text()
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: './dev setup' installs it")
