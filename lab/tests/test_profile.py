@@ -465,6 +465,12 @@ def test_wrong_files_are_said(tmp_path: Path) -> None:
     done = hakmem("profile", "--diff", tmp_path / "x.heap", tmp_path / "x.heap")
     assert done.returncode == 1
     assert "is not a heap profile" in done.stderr
+    head = '{"hakmem_profile":1,"pid":1,"time_ms":1,"peak_ms":1,"missed":0,"leaks_searched":false,"maps":"",'
+    site = '"allocated":[1,9],"freed":[0,0],"peak":[1,9],"unreachable":[0,0],"lifetimes":[]'
+    for damaged in (f'"interval":"x","sites":[{{"frames":[1],{site}}}]', f'"interval":1,"sites":[{{"frames":["y"],{site}}}]'):
+        (tmp_path / "x.json").write_text(head + damaged + "}")
+        with pytest.raises(LabError, match="is not a heap profile"):
+            heap_dumps.read(tmp_path / "x.json")
 
 
 def test_a_page_of_a_name_that_is_not_utf8(tmp_path: Path) -> None:

@@ -202,10 +202,10 @@ def from_json(text: str) -> Profile:
             "leaked": pair(each["unreachable"]),
             "short": short_lived(freed, each["lifetimes"]),
         }
-        sites.append(Site(tuple(each["frames"]), counted, tuple(each["lifetimes"]), labels_of(each.get("labels", {}))))
+        sites.append(Site(tuple(int(frame) for frame in each["frames"]), counted, tuple(each["lifetimes"]), labels_of(each.get("labels", {}))))
     kinds = (*OF_PROGRAM, *(["leaked"] if data["leaks_searched"] else []))
     return Profile(
-        interval=data["interval"],
+        interval=int(data["interval"]),
         sites=sites,
         mappings=parse_maps(data["maps"]),
         pid=data["pid"],
