@@ -296,8 +296,9 @@ class Dead(Allocator):
         core, magic = self.core, re.compile(re.escape(struct.pack("=I", MAGIC)))
         for part in self._places():
             end = min(part.offset + part.held, core.size)
-            for found in magic.finditer(core.bytes, min(part.offset, end), end):  # mmap.find reads a byte beyond (gh-105235)
-                at = found.start() - part.offset
+            begin = min(part.offset, end)
+            for found in magic.finditer(core.bytes, begin, end):  # mmap.find reads a byte beyond (gh-105235)
+                at = found.start() - begin
                 if at % 8 == 0 and found.start() + HEADER + 8 <= end:
                     yield part.start + at
 

@@ -189,8 +189,8 @@ def resolve(command: Sequence[str]) -> list[str]:
 
 
 def _started_at(pid: int) -> int:
-    """When the process started, in the kernel's ticks; its name may contain spaces and ends at the last parenthesis. The
-    kernel cuts it after 15 bytes, also within a character."""
+    """When the process started, in the kernel's ticks; its name may contain spaces and ends at the last parenthesis.
+    The kernel cuts it after 15 bytes, also within a character."""
     return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
 
 
