@@ -246,8 +246,8 @@ static void say_head(const struct record *record)
                                                             : "not in order: by a signal, by _exit(), or as another program");
     say("  memory    %s resident", amount(slot->resident, a));
     if (slot->limit_kind != HAK_BOX_NONE)
-        say("; %s of %s used (%u %%), %s", amount(slot->used, a), amount(slot->limit, b), slot->permille / 10,
-            limit_name(slot->limit_kind));
+        say("; %s%s of %s used (%u %%), %s", slot->reason == HAK_BOX_CRASH ? "a moment before " : "", amount(slot->used, a),
+            amount(slot->limit, b), slot->permille / 10, limit_name(slot->limit_kind));
     say("\n  group     %u killed in it so far, %u ms waited for memory\n\n", slot->kills, slot->stalled_us / 1000);
 }
 

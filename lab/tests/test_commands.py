@@ -170,6 +170,23 @@ def test_pages_of_a_folder_share_the_chart_library(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == [library.name, "one.html", "two.html"]
 
 
+def test_a_full_disk_keeps_nothing_of_the_chart_library(tmp_path: Path) -> None:
+    made = make_experiment({"A": near(1.05, 1), "B": near(1.0, 2)})
+    with files_of_at_most(100_000), pytest.raises(LabError, match="File too large"):
+        ab_page.write(made, verdict.compare(made, "A", "B"), tmp_path / "page.html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_that_are_not_utf8(hakmem: Hakmem, tmp_path: Path) -> None:
+    """Results cannot hold them; pages show them with question marks."""
+    done = hakmem("compare", "--runs", "2", "--", "true", "\udcff", status=1)
+    assert "names that are not UTF-8" in done.stderr and not (tmp_path / "hakmem-results").exists()
+    made = make_experiment({"A": near(1.0, 1), "B": near(1.0, 2)})
+    made.head.plan.command = ["x\udcff"]
+    ab_page.compose(made, verdict.compare(made, "A", "B")).write(tmp_path / "page.html")
+    assert "x?" in (tmp_path / "page.html").read_text()
+
+
 def test_a_chart_is_told_in_words(tmp_path: Path) -> None:
     made = make_experiment({"A": [1.0, 2.0, 4.0], "B": [1.0, 1.0, 1.0]})
     ab_page.write(made, verdict.compare(made, "A", "B"), tmp_path / "page.html")

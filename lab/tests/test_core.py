@@ -482,6 +482,27 @@ def test_cores_that_are_cut_off(plain: Remains, tmp_path: Path) -> None:
     assert "is the start of a block of 64 bytes, live" in done.stdout
 
 
+def test_cores_that_are_damaged(plain: Remains, tmp_path: Path) -> None:
+    whole, path = plain.cores["kernel"].read_bytes(), tmp_path / "core.damaged"
+    first, count = struct.unpack_from("=Q", whole, 32)[0], struct.unpack_from("=H", whole, 56)[0]
+    headers = [(at, *struct.unpack_from("=IIQQQQ", whole, at)) for at in range(first, first + 56 * count, 56)]
+
+    notes = next(each for each in headers if each[1] == 4)  # PT_NOTE
+    damaged = bytearray(whole[: notes[3] + notes[6]])
+    files = damaged.index(b"ELIF" + b"CORE\0\0\0\0") + 12
+    struct.pack_into("=Q", damaged, files, 1 << 40)  # their number
+    path.write_bytes(damaged)
+    refused(f"{path} is truncated or not an ELF file: its header cannot be read", "Take a new core.", "stats", path)
+
+    for held in (False, True):
+        place = next(at for at, kind, _, _, _, _, size in headers if kind == 1 and bool(size) == held)  # PT_LOAD
+        damaged = bytearray(whole)
+        struct.pack_into("=I", damaged, place + 4, core.WRITABLE)
+        struct.pack_into("=Q", damaged, place + 8, 1 << 63)  # the offset in the file
+        path.write_bytes(damaged)
+        assert len(core.Dead(path).core.remarks()) == held
+
+
 def test_a_search_ends_with_the_file(plain: Remains, tmp_path: Path) -> None:
     """The memory behind a core whose last byte ends a page may not be touched, as mmap.find of older Pythons does when
     it ends at the last byte: it goes on by one byte before one that the magic number has, else by five."""

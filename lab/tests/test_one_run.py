@@ -41,6 +41,14 @@ def test_a_signal_is_named() -> None:
         one_run.require_success(outcome)
 
 
+def test_a_name_that_the_kernel_cuts_within_a_character(tmp_path: Path) -> None:
+    named = tmp_path / "fourteen_bytesü"
+    named.symlink_to(shutil.which("sleep") or "")
+    with subprocess.Popen([named, "60"]) as running:
+        assert one_run._started_at(running.pid) > 0
+        running.kill()
+
+
 def test_memory_is_the_programs_and_not_the_labs() -> None:
     """A child started in the usual way would show this interpreter's memory."""
     ballast = b"x" * (64 << 20)

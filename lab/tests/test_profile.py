@@ -465,6 +465,30 @@ def test_wrong_files_are_said(tmp_path: Path) -> None:
     done = hakmem("profile", "--diff", tmp_path / "x.heap", tmp_path / "x.heap")
     assert done.returncode == 1
     assert "is not a heap profile" in done.stderr
+    head = '{"hakmem_profile":1,"pid":1,"time_ms":1,"peak_ms":1,"missed":0,"leaks_searched":false,"maps":"",'
+    site = '"allocated":[1,9],"freed":[0,0],"peak":[1,9],"unreachable":[0,0],"lifetimes":[]'
+    for interval, frame in (('"x"', 1), (1, '"y"')):
+        (tmp_path / "x.json").write_text(f'{head}"interval":{interval},"sites":[{{"frames":[{frame}],{site}}}]}}')
+        with pytest.raises(LabError, match="is not a heap profile"):
+            heap_dumps.read(tmp_path / "x.json")
+
+
+def test_a_dump_that_is_cut_off(tmp_path: Path) -> None:
+    whole = "heap_v2/524288\n  t*: 1: 9 [2: 19]\n@ 0x1\n  t*: 1: 9 [2: 19]\n\nMAPPED_LIBRARIES:\n"
+    path = tmp_path / "x.heap"
+    path.write_text(whole)
+    assert len(heap_dumps.read(path).sites) == 1
+    for size in (12, 30, whole.index("@"), whole.index("19]\n\n") + 1):
+        path.write_text(whole[:size])
+        with pytest.raises(LabError, match="is truncated"):
+            heap_dumps.read(path)
+
+
+def test_a_page_of_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    named = tmp_path / "x\udcff.heap"
+    named.write_text("heap_v2/524288\n  t*: 0: 0 [0: 0]\n")
+    assert hakmem("profile", named, "-o", tmp_path / "x.html").returncode == 0
+    assert "x?.heap" in (tmp_path / "x.html").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -44,6 +45,16 @@ def test_signals_pass_through(number: signal.Signals) -> None:
         assert child.stdout and child.stdout.readline() == "ready\n"
         child.send_signal(number)
         assert child.wait(60) == -number
+
+
+def test_streams_that_are_closed() -> None:
+    """The program finds them closed; what the lab opens does not take their places."""
+    command = shlex.join([*COMMAND, "--stats", "text", "--", "sh", "-c", "echo x; exit 7"])
+    for closed in (">&-", "2>&-", "<&- >&- 2>&-"):
+        words = ["sh", "-c", f"{command} {closed}"]
+        done = subprocess.run(words, env=clean_environment(), capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (7, "x\n" if closed == "2>&-" else ""), done.stderr
+        assert "Traceback" not in done.stderr and ("statistics" in done.stderr) == (closed == ">&-")
 
 
 def test_the_program_takes_the_process_and_its_streams() -> None:

@@ -181,3 +181,18 @@ def test_every_command_is_listed() -> None:
     listed = set(cli.COMMANDS)
     for path in (Path(cli.__file__).parent / "commands").glob("[a-z]*.py"):
         assert (path.stem in listed) == ("\ndef register(" in path.read_text()), path.stem
+
+
+def test_an_interrupt_of_the_imports_says_nothing() -> None:
+    source = """
+import sys
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+from hakmem_lab.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from hakmem_lab.inspect import snapshot_tables, snapshots
 from hakmem_lab.inspect.snapshots import Snapshot
+from hakmem_lab.pages import inputs
 from hakmem_lab.terminal.errors import LabError
 from tests.inside import hakmem, running
 
@@ -124,6 +125,13 @@ def test_wrong_files(content: str, said: str, tmp_path: Path) -> None:
     file.write_text(content)
     done = hakmem("stats", file)
     assert done.returncode == 1 and said in done.stderr.replace("\n", " ") and "HAKMEM_STATS=json" in done.stderr
+
+
+def test_devices_are_not_read() -> None:
+    """/dev/zero has no end."""
+    for read in (snapshots.from_file, inputs.read):
+        with pytest.raises(LabError, match="/dev/null: it is a device"):
+            read(Path("/dev/null"))
 
 
 def test_missing_file() -> None:

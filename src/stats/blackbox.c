@@ -297,6 +297,8 @@ static void box_write(enum hak_box_reason reason, const struct hak_nearness *nea
     hak__snapshot(&slot->stats);
     if (reason != HAK_BOX_START)
         hak__ledger(&slot->stats);
+    if ((slot->stats.flags & HAK_STATS_HAS_LEDGER) != 0)
+        slot->resident = slot->stats.ledger_rss; /* at a crash `near` was seen before */
     fill_heaps(slot);
     fill_stacks(slot);
     for (unsigned i = 0; i < HAK_BOX_LINES; i++)

@@ -179,6 +179,7 @@ class BlackBox(unittest.TestCase):
         page = self.page()
         self.assertIn("because of a crash", page)
         self.assertIn("signal    11, address 0x10", page)
+        self.assertGreater(self.resident(page), 8)  # what came after the last look counts
 
     def test_misuse(self):
         """The report that ended the program stands in the box."""

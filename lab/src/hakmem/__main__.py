@@ -15,7 +15,7 @@ def main() -> None:
     words = sys.argv[1:]
     has_lab = importlib.util.find_spec("hakmem_lab") is not None
     if has_lab and not (words and words[0] in OF_THE_STARTER and STARTER.is_file()):
-        from hakmem_lab.cli import main as lab
+        from hakmem_lab.__main__ import main as lab
 
         lab()
         return

@@ -281,8 +281,11 @@ def expect_writable(path: Path) -> None:
 
 
 def typed() -> str:
-    """The command line, quoted for a shell."""
-    return shlex.join(["hakmem", *sys.argv[1:]])
+    """The command line, quoted for a shell. Results are UTF-8, so it must be, too."""
+    found = shlex.join(["hakmem", *sys.argv[1:]])
+    if any("\udc80" <= each <= "\udcff" for each in found):
+        raise LabError(f"{found}: results cannot hold names that are not UTF-8", "Give a script that has it.")
+    return found
 
 
 def print_json(document: dict[str, Any]) -> None:

@@ -183,7 +183,7 @@ def write(report: Report, path: Path, kind: str, title: str) -> None:
         ".collapsed": lambda: formats.collapsed(report, kind).encode(),
         ".folded": lambda: formats.collapsed(report, kind).encode(),
         ".heap": lambda: formats.heap_v2(report).encode(),
-        ".html": lambda: flame.page(report, kind, title).encode(),
+        ".html": lambda: flame.page(report, kind, title).encode(errors="replace"),
     }
     try:
         path.write_bytes(make[ending_of(path)]())

@@ -99,7 +99,10 @@ class Core:
             whole = ELFFile(file)
             self._check(whole)
             segments = list(whole.iter_segments())
-        except (ELFError, ConstructError, struct.error, OverflowError):
+            for each in segments:
+                if isinstance(each, NoteSegment) and each["p_offset"] + each["p_filesz"] <= self.size:
+                    self._read_notes(each)
+        except (ELFError, ConstructError, struct.error, OverflowError, ValueError):
             raise LabError(
                 f"{self.path} is truncated or not an ELF file: its header cannot be read", "Take a new core."
             ) from None
@@ -116,9 +119,6 @@ class Core:
                 if each["p_type"] == "PT_LOAD"
             ]
         )
-        for each in segments:
-            if isinstance(each, NoteSegment) and each["p_offset"] + each["p_filesz"] <= self.size:
-                self._read_notes(each)
 
     def _check(self, whole: ELFFile) -> None:
         machine = elf.MACHINES.get(whole["e_machine"], str(whole["e_machine"]).removeprefix("EM_").lower())
@@ -162,7 +162,7 @@ class Core:
     @property
     def cut_off(self) -> int:
         """The bytes that the file should have but lacks."""
-        return max(0, max((part.offset + part.held for part in self.memory), default=0) - self.size)
+        return max(0, max((part.offset + part.held for part in self.memory if part.held), default=0) - self.size)
 
     def remarks(self) -> list[str]:
         """A sentence on what the core lacks; empty if it is whole."""
@@ -296,8 +296,9 @@ class Dead(Allocator):
         core, magic = self.core, re.compile(re.escape(struct.pack("=I", MAGIC)))
         for part in self._places():
             end = min(part.offset + part.held, core.size)
-            for found in magic.finditer(core.bytes, part.offset, end):  # mmap.find reads a byte beyond (gh-105235)
-                at = found.start() - part.offset
+            begin = min(part.offset, end)
+            for found in magic.finditer(core.bytes, begin, end):  # mmap.find reads a byte beyond (gh-105235)
+                at = found.start() - begin
                 if at % 8 == 0 and found.start() + HEADER + 8 <= end:
                     yield part.start + at
 

@@ -3,6 +3,7 @@ it. Groups, figures and columns of a newer library that this lab does not know a
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,9 +125,16 @@ def from_text(content: str, name: str) -> Snapshot:
         ) from None
 
 
+def text_of(path: Path) -> str:
+    """A file's text. An OSError if it is a device, which may have no end."""
+    if path.is_char_device():
+        raise OSError(errno.EINVAL, "it is a device")
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
 def from_file(path: Path) -> Snapshot:
     try:
-        return from_text(path.read_text(errors="replace"), str(path))
+        return from_text(text_of(path), str(path))
     except OSError as error:
         raise LabError(f"{path}: {error.strerror}", "Give a file of HAKMEM_STATS=json:FILE, or a process id.") from None
 

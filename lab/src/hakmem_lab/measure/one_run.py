@@ -189,8 +189,9 @@ def resolve(command: Sequence[str]) -> list[str]:
 
 
 def _started_at(pid: int) -> int:
-    """When the process started, in the kernel's ticks; its name may contain spaces and ends at the last parenthesis."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    """When the process started, in the kernel's ticks; its name may contain spaces and ends at the last parenthesis.
+    The kernel cuts it after 15 bytes, also within a character."""
+    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
 
 
 def _leader_among_new(before: set[int]) -> int:

@@ -78,7 +78,7 @@ def read(path: Path) -> Source:
     if path.suffix == ".study":
         raise LabError(f"{path} is a search without a decision yet", f"Go on with: hakmem tune --resume {path}")
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = snapshots.text_of(path)
     except OSError as error:
         raise LabError(f"cannot read {path}: {error.strerror}", KINDS) from error
     if not text.strip():

@@ -157,10 +157,13 @@ class Page:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if library.name in content and not single and not library.exists():
-                beside = library.with_suffix(".new")
-                beside.write_text(chart_library(), encoding="ascii")
-                beside.replace(library)
-            path.write_text(content, encoding="utf-8")
+                beside = library.with_suffix(f".{os.getpid()}.new")  # another lab may be writing it, too
+                try:
+                    beside.write_text(chart_library(), encoding="ascii")
+                    beside.replace(library)
+                finally:
+                    beside.unlink(missing_ok=True)
+            path.write_text(content, encoding="utf-8", errors="replace")
         except OSError as error:
             raise LabError(f"cannot write {path}: {error.strerror}", "Choose another place with --page.") from error
 

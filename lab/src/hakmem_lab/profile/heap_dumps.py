@@ -202,10 +202,11 @@ def from_json(text: str) -> Profile:
             "leaked": pair(each["unreachable"]),
             "short": short_lived(freed, each["lifetimes"]),
         }
-        sites.append(Site(tuple(each["frames"]), counted, tuple(each["lifetimes"]), labels_of(each.get("labels", {}))))
+        frames, labels = tuple(int(frame) for frame in each["frames"]), labels_of(each.get("labels", {}))
+        sites.append(Site(frames, counted, tuple(each["lifetimes"]), labels))
     kinds = (*OF_PROGRAM, *(["leaked"] if data["leaks_searched"] else []))
     return Profile(
-        interval=data["interval"],
+        interval=int(data["interval"]),
         sites=sites,
         mappings=parse_maps(data["maps"]),
         pid=data["pid"],
@@ -220,7 +221,7 @@ def from_json(text: str) -> Profile:
 
 def from_heap_v2(text: str) -> Profile:
     """Reads jemalloc's text format, which the library writes too; of threads' lines only the sum."""
-    head, _, maps = text.partition("\nMAPPED_LIBRARIES:\n")
+    head, after, maps = text.partition("\nMAPPED_LIBRARIES:\n")
     lines = head.splitlines()
     interval = int(lines[0].partition("/")[2])
     sites: list[Site] = []
@@ -234,6 +235,9 @@ def from_heap_v2(text: str) -> Profile:
         elif frames is not None and line.strip().startswith("t*:"):
             live, total, count, bytes_ = (int(word) for word in re.findall(r"\d+", line.partition(":")[2]))
             sites.append(Site(frames, {"live": (live, total), "allocated": (count, bytes_)}, labels=labels))
+    sums = [sum(each.counted[kind][i] for each in sites) for kind in ("live", "allocated") for i in (0, 1)]
+    if not after and sums != [int(word) for word in re.findall(r"\d+", "".join(lines[1:2]).partition(":")[2])]:
+        raise EOFError
     return Profile(interval, sites, parse_maps(maps), text=maps)
 
 
@@ -244,6 +248,8 @@ def read(path: Path) -> Profile:
         profile = from_heap_v2(text) if text.startswith("heap_v2/") else from_json(text)
     except OSError as error:
         raise LabError(f"{path}: {error.strerror}") from None
+    except EOFError:
+        raise LabError(f"{path} is truncated: it lacks the list of mappings", "Copy it whole.") from None
     except (ValueError, KeyError, IndexError, TypeError):
         raise LabError(
             f"{path} is not a heap profile", "Give a file that HAKMEM_PROFILE=1 or hakmem profile wrote."

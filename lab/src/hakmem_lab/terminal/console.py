@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import sys
+from pathlib import Path
 from typing import IO
 
 from rich.console import Console
@@ -40,7 +41,11 @@ def _other_signs(error: UnicodeError) -> tuple[str, int]:
 
 
 def write_anything() -> None:
-    """Makes standard output and error accept every character, whatever their encoding."""
+    """Makes standard output and error accept every character, whatever their encoding. The null device takes the place
+    of closed streams, so that no file of the lab's does; programs that are started still find them closed."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
     codecs.register_error("hakmem", _other_signs)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -49,8 +54,7 @@ def write_anything() -> None:
 
 def flush() -> None:
     """Flushes standard output while an error can still be reported."""
-    if sys.stdout is not None:
-        sys.stdout.flush()
+    sys.stdout.flush()
 
 
 def give_up_output() -> None:
