@@ -2,8 +2,10 @@
  * how many heaps HAKMEM has, as a proof of service.
  *   places_user WORD...   in order, of these:
  *     limit NAME N        sets a limit of resources to N
+ *     most N              blocks have at most N bytes from now on
  *     work                blocks of every kind in three threads and, unless no process may be made, in a forked child
  *     alone               the same in this thread
+ *     until FILE          in three threads, with a forked child now and then, until there is such a file
  *     threads N           so many threads at once, each with a block that it frees at its end
  *     mappings N          so many mappings of the program's own; they stay
  *     vast GIB            so many GiB in blocks of 64 MiB and more, touched at both ends; all are freed, and once more allocated
@@ -30,6 +32,9 @@ struct block {
     size_t n;
 };
 
+static size_t size_most = SIZE_MAX;
+static const char *end_file;
+
 static void fail(const char *what, long number)
 {
     fprintf(stderr, "%s %ld: %s\n", what, number, strerror(errno));
@@ -38,11 +43,11 @@ static void fail(const char *what, long number)
 
 static uint64_t next(uint64_t *seed) { return *seed = *seed * 6364136223846793005u + 1442695040888963407u; }
 
-/* Mostly small, up to 3 MiB. */
+/* Mostly small, up to 2 MiB. */
 static size_t some_size(uint64_t *seed)
 {
-    size_t bits = next(seed) >> 33 & 31;
-    return 1 + (next(seed) >> 33) % ((size_t)64 << (bits < 16 ? 0 : bits < 28 ? bits - 16 : 15));
+    size_t bits = next(seed) >> 33 & 31, n = 1 + (next(seed) >> 33) % ((size_t)64 << (bits < 16 ? 0 : bits < 28 ? bits - 16 : 15));
+    return n < size_most ? n : size_most;
 }
 
 static void fill(struct block *block, size_t n)
@@ -101,6 +106,24 @@ static void work_in_child(void)
         fail("the child ended with", status);
 }
 
+static int has_end(void) { return access(end_file, F_OK) == 0; }
+
+static void *work_until(void *argument)
+{
+    while (!has_end())
+        work(argument);
+    return NULL;
+}
+
+static void *work_until_with_children(void *argument)
+{
+    while (!has_end()) {
+        work_in_child();
+        usleep(20000);
+    }
+    return argument;
+}
+
 static void *wait_with_a_block(void *barrier)
 {
     char *p = malloc(100);
@@ -112,6 +135,8 @@ static void *wait_with_a_block(void *barrier)
     return NULL;
 }
 
+static void *one_of_some(void *number) { return (uintptr_t)number == 1 ? work_until_with_children(number) : work_until(number); }
+
 static void threads(unsigned count, void *body(void *))
 {
     pthread_t *all = calloc(count, sizeof *all);
@@ -121,7 +146,7 @@ static void threads(unsigned count, void *body(void *))
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK);
     for (unsigned i = 0; i < count; i++)
-        if ((errno = pthread_create(&all[i], &attributes, body, body == work ? (void *)(uintptr_t)(i + 1) : &barrier)) != 0)
+        if ((errno = pthread_create(&all[i], &attributes, body, body != wait_with_a_block ? (void *)(uintptr_t)(i + 1) : &barrier)) != 0)
             fail("no thread", i);
     for (unsigned i = 0; i < count; i++)
         pthread_join(all[i], NULL);
@@ -198,6 +223,10 @@ int main(int count, char **words)
             threads(THREADS, work), work_in_child();
         else if (strcmp(words[i], "threads") == 0)
             threads((unsigned)number, wait_with_a_block), i++;
+        else if (strcmp(words[i], "until") == 0)
+            end_file = words[++i], threads(THREADS, one_of_some);
+        else if (strcmp(words[i], "most") == 0)
+            size_most = (size_t)number, i++;
         else if (strcmp(words[i], "mappings") == 0)
             mappings(number), i++;
         else if (strcmp(words[i], "vast") == 0)
@@ -206,8 +235,9 @@ int main(int count, char **words)
             char *volatile p = malloc(100);
             free(p);
             free(p);
-        } else
+        } else {
             return 2;
+        }
     }
     say_who_served();
     return 0;
