@@ -8,7 +8,6 @@
 #include <pthread.h>
 
 #include "base/atomic.h"
-#include "hakmem.h"
 #include "os/loaded.h"
 #include "os/os.h"
 
@@ -100,14 +99,16 @@ extern void sanitizer_free(void *) __asm__("__interceptor_free") __attribute__((
 extern size_t sanitizer_usable(const void *) __asm__("__interceptor_malloc_usable_size") __attribute__((weak));
 extern void sanitizer_of_memory(void) __asm__("__msan_init") __attribute__((weak));
 extern void *programs_malloc(size_t) __asm__("malloc");
+extern void *own_malloc(size_t) __asm__("hak_malloc");
 
 /* MemorySanitizer has its own memory where the window may lie, and does not start beside a library that has chosen one. */
 const struct hak_os_malloc *hak__os_aside(void)
 {
-    static const struct hak_os_malloc functions = { sanitizer_malloc, sanitizer_memalign, sanitizer_realloc, sanitizer_free, sanitizer_usable };
+    static const struct hak_os_malloc functions = { sanitizer_malloc, sanitizer_memalign, sanitizer_realloc, sanitizer_free,
+                                                    sanitizer_usable };
     bool whole = sanitizer_malloc != NULL && sanitizer_memalign != NULL && sanitizer_realloc != NULL && sanitizer_free != NULL
               && sanitizer_usable != NULL;
-    return whole && (sanitizer_of_memory != NULL || programs_malloc == hak_malloc) ? &functions : NULL;
+    return whole && (sanitizer_of_memory != NULL || programs_malloc == own_malloc) ? &functions : NULL;
 }
 
 #else

@@ -146,7 +146,8 @@ static void threads(unsigned count, void *body(void *))
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK);
     for (unsigned i = 0; i < count; i++)
-        if ((errno = pthread_create(&all[i], &attributes, body, body != wait_with_a_block ? (void *)(uintptr_t)(i + 1) : &barrier)) != 0)
+        if ((errno = pthread_create(&all[i], &attributes, body, body != wait_with_a_block ? (void *)(uintptr_t)(i + 1) : &barrier))
+            != 0)
             fail("no thread", i);
     for (unsigned i = 0; i < count; i++)
         pthread_join(all[i], NULL);
@@ -191,9 +192,21 @@ static void limit(const char *name, rlim_t most)
     static const struct {
         const char *name;
         int what;
-    } all[] = { { "AS", RLIMIT_AS }, { "CORE", RLIMIT_CORE }, { "CPU", RLIMIT_CPU }, { "DATA", RLIMIT_DATA }, { "FSIZE", RLIMIT_FSIZE },
-                { "LOCKS", 10 }, { "MEMLOCK", RLIMIT_MEMLOCK }, { "MSGQUEUE", 12 }, { "NICE", 13 }, { "NOFILE", RLIMIT_NOFILE },
-                { "NPROC", RLIMIT_NPROC }, { "RSS", RLIMIT_RSS }, { "RTPRIO", 14 }, { "RTTIME", 15 }, { "SIGPENDING", 11 },
+    } all[] = { { "AS", RLIMIT_AS },
+                { "CORE", RLIMIT_CORE },
+                { "CPU", RLIMIT_CPU },
+                { "DATA", RLIMIT_DATA },
+                { "FSIZE", RLIMIT_FSIZE },
+                { "LOCKS", 10 },
+                { "MEMLOCK", RLIMIT_MEMLOCK },
+                { "MSGQUEUE", 12 },
+                { "NICE", 13 },
+                { "NOFILE", RLIMIT_NOFILE },
+                { "NPROC", RLIMIT_NPROC },
+                { "RSS", RLIMIT_RSS },
+                { "RTPRIO", 14 },
+                { "RTTIME", 15 },
+                { "SIGPENDING", 11 },
                 { "STACK", RLIMIT_STACK } };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (strcmp(all[i].name, name) == 0 && setrlimit(all[i].what, &(struct rlimit){ most, most }) == 0)
