@@ -19,7 +19,8 @@ import sys
 import tempfile
 import time
 
-from memory_group import ROOT as GROUPS, memory_group
+from memory_group import ROOT as GROUPS
+from memory_group import memory_group
 
 HERE = pathlib.Path(__file__).resolve().parent
 KEPT = HERE.parent / "places.txt"
