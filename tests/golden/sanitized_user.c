@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ROUNDS = 3000, BLOCKS = 100 };
+enum { ROUNDS = 1000, BLOCKS = 100 };
 
 static char *volatile shared;
 static void *volatile lost;

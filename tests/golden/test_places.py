@@ -4,6 +4,7 @@
 groups, settings for huge pages, debuggers, profilers, sanitizers, checkpoints. Each is a row of docs/compatibility.md.
 
 usage: test_places.py [NAME...]
+HAK_TEST_LONG=1     the limits in each mode of the library
 HAK_PLACES_NOTE=1   keeps the results in tests/places.txt, from which the page is made
 HAK_PLACES_SYSTEM=1 changes settings of the whole system for some seconds (root)
 HAK_TEST_CRIU=...   the criu to try, in place of the installed one"""
@@ -27,6 +28,8 @@ KEPT = HERE.parent / "places.txt"
 LIBRARY = str(pathlib.Path(os.environ["HAK_TEST_LIB"]).resolve())
 CC = os.environ.get("CC", "cc")
 MIB, NOBODY, SECONDS = 1 << 20, 65534, 120
+LONG = os.environ.get("HAK_TEST_LONG", "0") not in ("", "0")
+MODES = ({}, {"HAKMEM_HARDEN": "1"}, {"HAKMEM_BACKGROUND": "1"}) if LONG else ({},)
 ADDRESSES_FIXED = ["setarch", "-R"]
 SERVED = re.compile(r"^done heaps=[1-9]\d*$", re.M)
 ASIDE = "hakmem: a sanitizer's malloc serves this program\n"
@@ -41,7 +44,7 @@ class Places:
     """The places, each a function of its own name; its first line of text is the table's."""
 
     def __init__(self, folder):
-        self.folder = folder
+        self.folder, self.commands = folder, {}
         self.program = self.build("places_user", HERE / "places_user.c", "-I", HERE.parent.parent / "include")
 
     def build(self, name, source, *flags, compiler=CC):
@@ -67,7 +70,7 @@ class Places:
     def limited(self, name, most, *words, early=True):
         """The limit is set once the program runs, and before it begins."""
         number = getattr(resource, f"RLIMIT_{name}", None)
-        for options in ({}, {"HAKMEM_HARDEN": "1"}, {"HAKMEM_BACKGROUND": "1"}):
+        for options in MODES:
             self.serve("limit", name, most, *words, **options)
             if early and number is not None:
                 self.serve(*words, before=lambda: resource.setrlimit(number, (most, most)), **options)
@@ -104,7 +107,7 @@ class Places:
                 os.setresuid(NOBODY, NOBODY, NOBODY)
         if not self.folder.parent.stat().st_mode & 1:
             raise Skipped("another user cannot read the program")
-        for options in ({}, {"HAKMEM_BACKGROUND": "1"}):
+        for options in MODES:
             self.serve("alone", before=lower, **options)
 
     def rlimit_fsize(self):
@@ -131,7 +134,7 @@ class Places:
         allowed = int(pathlib.Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
         if allowed < 65000:
             raise Skipped(f"the system allows {allowed}")
-        for options in ({}, {"HAKMEM_HARDEN": "1"}):
+        for options in MODES:
             self.serve("mappings", 64000, "work", **options)
 
     def threads(self):
@@ -152,7 +155,7 @@ class Places:
 
     def fixed_addresses(self):
         """Addresses that are not random (setarch -R)"""
-        for options in ({}, {"HAKMEM_HARDEN": "1"}):
+        for options in MODES:
             self.serve("work", first=ADDRESSES_FIXED, **options)
 
     # --- control groups ----------------------------------------------------------------------------------------------------
@@ -313,22 +316,32 @@ class Places:
 
     # --- sanitizers ----------------------------------------------------------------------------------------------------------
 
-    def sanitized(self, compiler, name, *flags):
-        """A program that works, and one that writes behind a block if it is told to."""
+    def sanitized(self, compiler, name):
+        """The command of a program that makes mistakes if it is told to."""
+        key = compiler, name
+        if key not in self.commands:
+            self.commands[key] = self.build_sanitized(compiler, name)
+        return self.commands[key]
+
+    def build_sanitized(self, compiler, name):
         if shutil.which(compiler) is None:
             raise Skipped(f"{compiler} is not installed")
-        program = self.build(f"{compiler}_{name}", HERE / "sanitized_user.c", f"-fsanitize={name}", *flags, compiler=compiler)
+        program = self.build(f"{compiler}_{name}", HERE / "sanitized_user.c", f"-fsanitize={name}", compiler=compiler)
         if program is None:
             raise Skipped(f"{compiler} has no -fsanitize={name}")
-        return program
+        # Random addresses may lie where the runtime has its own memory.
+        command = [*(ADDRESSES_FIXED if self.run([*ADDRESSES_FIXED, "true"], LD_PRELOAD="")[0] == 0 else ()), program]
+        if self.run([*command, "work"], LD_PRELOAD="")[0] != 0:
+            raise Skipped(f"{compiler}'s -fsanitize={name} does not work here by itself")
+        return command
 
     def stands_aside(self, compiler, name, **options):
         """The runtime's malloc serves, and one line says so."""
-        status, out, err = self.run([self.sanitized(compiler, name), "work"], **options)
+        status, out, err = self.run([*self.sanitized(compiler, name), "work"], **options)
         assert (status, out, err) == (0, "done\n", ASIDE), f"{status} {out} {err[-500:]}"
 
     def finds(self, compiler, name, mistake, what, said=ASIDE, **options):
-        status, _, err = self.run([self.sanitized(compiler, name), mistake], **options)
+        status, _, err = self.run([*self.sanitized(compiler, name), mistake], **options)
         assert status != 0 and what in err and err.startswith(said), f"{mistake}: {status} {err[-1000:]}"
 
     def gcc_address(self):
@@ -341,7 +354,7 @@ class Places:
 
     def gcc_address_alone(self):
         """gcc's AddressSanitizer, as it is: ends the program with one line about LD_PRELOAD"""
-        status, _, err = self.run([self.sanitized("gcc", "address"), "work"])
+        status, _, err = self.run([*self.sanitized("gcc", "address"), "work"])
         assert status != 0 and err.count("\n") == 1 and "ASan runtime does not come first" in err, f"{status} {err}"
 
     def gcc_thread(self):
@@ -356,7 +369,7 @@ class Places:
 
     def gcc_undefined(self):
         """gcc's UndefinedBehaviorSanitizer, which has no malloc: HAKMEM serves"""
-        status, out, err = self.run([self.sanitized("gcc", "undefined"), "work"])
+        status, out, err = self.run([*self.sanitized("gcc", "undefined"), "work"])
         assert (status, out, err) == (0, "done\n", ""), f"{status} {out} {err}"
 
     def clang_memory(self):
@@ -367,7 +380,7 @@ class Places:
     def clang_rest(self):
         """clang's AddressSanitizer and ThreadSanitizer, which define the program's malloc"""
         for name, mistake, what in (("address", "behind", "heap-buffer-overflow"), ("thread", "race", "data race")):
-            status, out, err = self.run([self.sanitized("clang", name), "work"])
+            status, out, err = self.run([*self.sanitized("clang", name), "work"])
             assert (status, out, err) == (0, "done\n", ""), f"{name}: {status} {out} {err[-500:]}"
             self.finds("clang", name, mistake, what, said="=")
 
