@@ -22,8 +22,9 @@ from systems import kept
 PLACES = """## Places
 
 Where a program seldom runs: threads and forks with blocks of every kind, as `HAK_PLACES_NOTE=1 ./dev test release -R golden.test_places`
-has found it. rr needs performance counters, which few virtual machines have. Heaps of hundreds of gigabytes are in `stress.test_vast`,
-kernels that lack newer calls in `oom.test_kernels`, and no memory left in the other tests of `oom`.
+has found it. Heaps of hundreds of gigabytes are in `stress.test_vast`, kernels that lack newer calls in `oom.test_kernels`, and no memory left
+in the other tests of `oom`. rr needs performance counters, which few virtual machines have; old versions of CRIU do not start on new kernels.
+Where a sanitizer's malloc serves, HAKMEM never starts: making heaps, profiles and statistics fail with `ENOMEM`.
 
 """
 
