@@ -6,7 +6,7 @@
  * window; everything back at the end.
  *
  * Knobs (environment)   default   long run
- *   HAK_VAST_GIB        200       600        of blocks of many kinds; at most a third of the window
+ *   HAK_VAST_GIB        200       400        of blocks of many kinds; at most a third of the window
  *   HAK_VAST_TIB        1         16         addresses of the window that is used up */
 // test: timeout=600
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 #include "arena/window.h"
 #include "support/stress.h"
 
-enum { EVERY_TOUCHED = 16, SKIPPED = 77, ROOM_FOR_ALL = 64 << 20 };
+enum { EVERY_TOUCHED = 16, SKIPPED = 77, ROOM_FOR_ALL = 64 << 20, RESIZED_EVERY = 13, RESIZED_MOST = 16 << 20 };
 
 #define GIB ((size_t)1 << 30)
 
@@ -156,11 +156,11 @@ static void *give_every_third(void *argument)
     return argument;
 }
 
-/* Mostly in place or by moving pages; a touched one keeps its first word. */
+/* Mostly in place or by moving pages; a touched one keeps its first word. Where there are many mappings they are copied, so they are few. */
 static void resize_huge(void)
 {
-    for (size_t i = 0; i < count; i += 7) {
-        if (blocks[i].size <= HAK_LARGE_MAX)
+    for (size_t i = 0; i < count; i++) {
+        if (blocks[i].size <= HAK_LARGE_MAX || blocks[i].size > RESIZED_MOST || i % RESIZED_EVERY != 0)
             continue;
         struct stress_block before = blocks[i], after = { NULL, before.size * (1 + i % 5) / 2 + HAK_LARGE_MAX };
         uint64_t first = is_touched(before) ? *(uint64_t *)(void *)before.p : 0;
