@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes docs/compatibility.md from what the last soak has shown (tests/soak.txt) and from the tests of programs in tests/programs.
-A program that no test has run on HAKMEM has no row.
+"""Writes docs/compatibility.md from what the last soak has shown (tests/soak.txt), other systems (tests/systems.txt), unusual places
+(tests/places.txt), and from the tests of programs in tests/programs. A program that no test has run on HAKMEM has no row.
 
   gen_compatibility.py            writes it; the soak does so after its report
   gen_compatibility.py --check    fails when it is not what this program writes
@@ -13,10 +13,20 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "compatibility.md"
 SOAK = ROOT / "tests" / "soak.txt"
+PLACES_KEPT = ROOT / "tests" / "places.txt"
 sys.dont_write_bytecode = True
 
 from gen_options_doc import table
 from systems import kept
+
+PLACES = """## Places
+
+Where a program seldom runs: threads and forks with blocks of every kind, as `HAK_PLACES_NOTE=1 ./dev test release -R golden.test_places`
+has found it. Heaps of hundreds of gigabytes are in `stress.test_vast`, kernels that lack newer calls in `oom.test_kernels`, and no memory left
+in the other tests of `oom`. rr needs performance counters, which few virtual machines have; old versions of CRIU do not start on new kernels.
+Where a sanitizer's malloc serves, HAKMEM never starts: making heaps, profiles and statistics fail with `ENOMEM`.
+
+"""
 
 MUSL = """## musl
 
@@ -99,6 +109,12 @@ def each_change():
             yield f"- `{path.stem}`: {' '.join(text.split())}"
 
 
+def places():
+    """The table that tests/golden/test_places.py has kept."""
+    lines = PLACES_KEPT.read_text(encoding="utf-8").splitlines()
+    return PLACES + table(["Place", "Result"], [line.split("\t") for line in lines if not line.startswith("#")])
+
+
 SYSTEMS = """## Systems
 
 What passed of each family of tests, out of those that ran. `./dev test root RELEASE` runs the released library in a root of that Debian;
@@ -126,7 +142,7 @@ def page(text):
     parts = ["# Compatibility\n\nThe programs and tests that HAKMEM has run with, failures included; what is not listed was not tested, or is\n"
              "[not supported](../README.md#limits). The soak ran on\n"
              f"{line(text, 'Machine')}, at commit {line(text, 'Commit')}:\n{line(text, 'Verdict')}.\n",
-             REPLACED, systems(), MUSL,
+             REPLACED, systems(), places(), MUSL,
              "\n".join(["## Programs in the tests of every change\n", *each_change(), ""])]
     suite_rows, loads = list(suites(rows)), list(programs(rows))
     if suite_rows:

@@ -94,13 +94,27 @@ size_t hak__page_size(void)
 
 /* --- a SuperSlab's part of the sums ------------------------------------------------------------------------------------ */
 
+/* A bit for each part, so that a search in a heap of terabytes reads few words. */
+static hak_rare_data uint64_t full_parts[(HAK_WINDOW_SUPERS / HAK_PART_SUPERS + 63) / 64];
+
+uint64_t hak__parts_full(size_t part) { return full_parts[part / 64]; }
+
+/* A child forked in between may at worst find the bit of a full part clear. */
 void hak__super_set_taken(size_t super, bool taken)
 {
+    size_t part = super / HAK_PART_SUPERS;
+    struct hak_super_word *word = hak__super_words - part;
     hak_assert(hak__arena_is_mine() && super < hak__arena_top(), "a SuperSlab changes under the lock, below the frontier");
     hak_assert(!taken || !hak__super_is_dirty(super), "what is taken is not in the list of emptied ones");
     if (taken != hak__super_is_taken(super))
         hak__arena_state.spare += taken ? -(size_t)hak__supers[super].mapped : hak__supers[super].mapped;
-    hak__mark(&(hak__super_words - super / 64)->taken, super, taken);
+    if (!taken)
+        hak__mark(&full_parts[part / 64], part, false);
+    hak_signal_fence();
+    hak__mark(&word->taken, super, taken);
+    hak_signal_fence();
+    if (word->taken == UINT64_MAX)
+        hak__mark(&full_parts[part / 64], part, true);
 }
 
 bool hak__super_is_end(size_t super)

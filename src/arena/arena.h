@@ -117,6 +117,7 @@ bool hak__part_is_open(size_t part);
 size_t hak__part_next(size_t part,
                       size_t top); /* the first open one from this one on; if there is none, one that begins at or above `top` */
 size_t hak__super_before(size_t super); /* the next lower one in an open part; HAK_NO_SUPER: none */
+uint64_t hak__parts_full(size_t part); /* under the lock: a bit for each part without a free SuperSlab, of the 64 around this one */
 bool hak__super_is_hole(size_t super); /* below the top: a foreign mapping was found there */
 
 hak_inline size_t hak__super_from(size_t super)

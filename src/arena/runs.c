@@ -534,6 +534,8 @@ bool hak__arena_is_valid(void)
                             "what may hold old data is mapped", super);
         valid &= hak__holds(!(taken && is_dirty) && taken == (hak_load(&super->kind, HAK_RELAXED) != HAK_SUPER_FREE),
                             "a SuperSlab is free or taken", super);
+        valid &= hak__holds(taken || (hak__parts_full(i / HAK_PART_SUPERS) >> i / HAK_PART_SUPERS % 64 & 1) == 0,
+                            "a full part has no free SuperSlab", super);
         dirty += is_dirty ? super->dirty : 0;
     }
     valid &= hak__holds(mapped + hak__arena_state.pieces + hak__arena_state.samples == hak__arena_state.mapped

@@ -183,9 +183,9 @@ size_t hak__super_before(size_t super)
 size_t hak__parts_alike(size_t part)
 {
     uint64_t open = hak_load(&open_parts[part / 64], HAK_RELAXED), others = hak_load(&foreign_parts[part / 64], HAK_RELAXED);
-    uint64_t unlike = open | (is_foreign(part) ? ~others : others);
-    unlike >>= part % 64;
-    return hak__part_is_open(part) ? 1 : unlike == 0 ? 64 - part % 64 : hak_ctz64(unlike);
+    uint64_t like = hak__part_is_open(part) ? hak__parts_full(part) : is_foreign(part) ? others : ~(open | others);
+    like >>= part % 64;
+    return (like & 1) == 0 ? 1 : like == UINT64_MAX ? 64 : hak_ctz64(~like);
 }
 
 uint64_t hak__part_free(size_t part)

@@ -37,7 +37,8 @@ hak_cold bool hak__guarded_unmap(uintptr_t address, size_t bytes);
 
 /* --- for the arena, under its lock ------------------------------------------------------------------------------------ */
 
-/* How many parts from this one on are alike, all free or all foreign, as far as one read shows; 1 if it is open. */
+/* How many parts from this one on are alike, all free, all foreign or all full, as far as one read shows; 1 if it is another open
+ * one. */
 size_t hak__parts_alike(size_t part);
 
 uint64_t hak__part_free(size_t part); /* a bit for each free SuperSlab, by its place in it */

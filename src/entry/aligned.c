@@ -10,6 +10,7 @@
 #include "hakmem.h"
 #include "harden/mode.h"
 #include "kinds/kind.h"
+#include "os/os.h"
 #include "process/process.h"
 #include "process/request.h"
 #include "profile/profile.h"
@@ -51,6 +52,8 @@ static hak_noinline void *aligned_slow(size_t align, size_t n)
         return hak_malloc(n);
     if (hak_unlikely(n > PTRDIFF_MAX || align > PTRDIFF_MAX))
         return hak__no_memory();
+    if (hak_unlikely(!hak__has_started()) && hak__os_aside() != NULL)
+        return hak__os_aside()->memalign(align, n);
     if (hak_unlikely(hak__is_hardened()))
         return aligned_hardened(align, n);
     uint32_t class = hak__aligned_class(align, n);

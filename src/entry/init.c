@@ -29,6 +29,8 @@ static bool speaks_at_end(void)
 
 __attribute__((constructor(101))) void hak__library_loaded(void)
 {
+    if (hak__os_aside() != NULL)
+        hak__warn("a sanitizer's malloc serves this program");
     if (!hak__start())
         return;
     if (hak__start_options())

@@ -1,5 +1,5 @@
 /* Blocks of the program's own malloc, in a process that loaded this library late: libraries bound to this one's names may pass
- * it blocks of the earlier malloc to free. Where this library is the process's malloc, a foreign pointer is misuse; if misuse is
+ * it blocks of the earlier malloc to free. The same for a sanitizer's, which serves all requests (os/os.h). Where this library is the process's malloc, a foreign pointer is misuse; if misuse is
  * survived, one that looks like a block in use of glibc's malloc is reported and given to that.
  *
  * The program's malloc is the first in load order. It stays loaded, so its functions are looked up once. The build without
@@ -22,6 +22,13 @@ bool hak__is_programs_malloc(void)
     uint32_t known = hak_load(&programs_malloc, HAK_RELAXED); /* relaxed: it guards no other memory */
     if (known != MALLOC_UNKNOWN)
         return known == MALLOC_OURS;
+    const struct hak_os_malloc *aside = hak__os_aside();
+    if (aside != NULL) {
+        hak_store(&others_free, (uintptr_t)aside->free, HAK_RELAXED);
+        hak_store(&others_realloc, (uintptr_t)aside->realloc, HAK_RELAXED);
+        hak_store(&others_usable, (uintptr_t)aside->usable, HAK_RELAXED);
+        return false;
+    }
     const void *c_library = HAK_OVERRIDE ? hak__loaded_first("__libc_start_main") : NULL;
     bool ours = c_library == NULL /* a static program, which is one piece */
              || hak__loaded_before(&programs_malloc, c_library); /* hak_malloc may be another copy's */

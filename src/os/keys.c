@@ -1,4 +1,4 @@
-/* Keys and cancellation of pthread's, and dlsym: see os.h. Beside the units, since the archive has them from the linker.
+/* Keys and cancellation of pthread's, dlsym, and whether a sanitizer's malloc serves the program: see os.h. Beside the units, since the archive has them from the linker.
  *
  * glibc moved them in 2.34, from libpthread and libdl to libc. A library linked as usual would need that version; one that asked
  * for libpthread would load it into every program. So these references are weak, of the version that every glibc gives the
@@ -84,4 +84,33 @@ int hak__os_cancel_state(int state)
     return former;
 }
 
+#endif
+
+/* --- a sanitizer's malloc ----------------------------------------------------------------------------------------------------- */
+
+#if HAK_OVERRIDE && HAK_SHARED
+
+/* The runtime's own names for its functions: bound by the loader, as a search would call functions that the runtime has replaced and not
+ * yet found. */
+extern void *sanitizer_malloc(size_t) __asm__("__interceptor_malloc") __attribute__((weak));
+extern void *sanitizer_memalign(size_t, size_t) __asm__("__interceptor_memalign") __attribute__((weak));
+extern void *sanitizer_realloc(void *, size_t) __asm__("__interceptor_realloc") __attribute__((weak));
+extern void sanitizer_free(void *) __asm__("__interceptor_free") __attribute__((weak));
+extern size_t sanitizer_usable(const void *) __asm__("__interceptor_malloc_usable_size") __attribute__((weak));
+extern void sanitizer_of_memory(void) __asm__("__msan_init") __attribute__((weak));
+extern void *programs_malloc(size_t) __asm__("malloc");
+extern void *own_malloc(size_t) __asm__("hak_malloc");
+
+/* MemorySanitizer has its own memory where the window may lie, and does not start beside a library that has chosen one. */
+const struct hak_os_malloc *hak__os_aside(void)
+{
+    static const struct hak_os_malloc functions = { sanitizer_malloc, sanitizer_memalign, sanitizer_realloc, sanitizer_free,
+                                                    sanitizer_usable };
+    bool whole = sanitizer_malloc != NULL && sanitizer_memalign != NULL && sanitizer_realloc != NULL && sanitizer_free != NULL
+              && sanitizer_usable != NULL;
+    return whole && (sanitizer_of_memory != NULL || programs_malloc == own_malloc) ? &functions : NULL;
+}
+
+#else
+const struct hak_os_malloc *hak__os_aside(void) { return NULL; }
 #endif

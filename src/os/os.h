@@ -141,6 +141,18 @@ hak_cold int hak__os_cancel_state(int state);
 /* The next definition of a name behind this library's, or NULL. For interpose/: libhakmem.a has no such function. */
 hak_cold void *hak__os_next(const char *name);
 
+/* In a program with a sanitizer whose malloc this library, preloaded, would replace: the runtime's functions, else NULL. The library then
+ * never starts, and passes requests on. Without its malloc a sanitizer finds little, and two of them end a process that has memory where
+ * the window lies. */
+struct hak_os_malloc {
+    void *(*malloc)(size_t n);
+    void *(*memalign)(size_t align, size_t n);
+    void *(*realloc)(void *p, size_t n);
+    void (*free)(void *p);
+    size_t (*usable)(const void *p);
+};
+hak_cold const struct hak_os_malloc *hak__os_aside(void);
+
 /* The calling thread's thread pointer; its thread-local variables are at the same distance from it in every thread. */
 const char *hak__os_thread_pointer(void);
 

@@ -219,11 +219,21 @@ hak_inline void *alloc_class(uint32_t class, size_t n)
     return block;
 }
 
+/* Requests for small aligned blocks come here as plain ones; entry/aligned.c has passed them on. */
+static void *alloc_aside(const struct hak_os_malloc *aside, size_t align, size_t n)
+{
+    return n > HAK_MID_MAX ? aside->memalign(align, n) : aside->malloc(n);
+}
+
 static hak_cold void *alloc_class_again(uint32_t class, size_t n)
 {
+    const struct hak_os_malloc *aside = hak__os_aside();
+    size_t size = hak__classes[class].size;
+    if (aside != NULL)
+        return alloc_aside(aside, hak_min(size & -size, HAK_SLAB_SIZE), n);
     if (hak__heap_current() != hak__heap_mine()) /* a default heap has done so already */
         return NULL;
-    bool asked = hak__request_relieve(hak__classes[class].size);
+    bool asked = hak__request_relieve(size);
     void *block = alloc_class(class, n);
     for (unsigned naps = 0; asked && block == NULL && naps < ANSWER_NAPS; naps++) {
         hak__nap(UINT_MAX);
@@ -234,8 +244,10 @@ static hak_cold void *alloc_class_again(uint32_t class, size_t n)
 
 static hak_noinline void *alloc_huge(size_t n, size_t align, bool *zero)
 {
-    if (hak_unlikely(n > PTRDIFF_MAX || align > PTRDIFF_MAX || !hak__start()))
-        return hak__no_memory();
+    if (hak_unlikely(n > PTRDIFF_MAX || align > PTRDIFF_MAX || !hak__start())) {
+        const struct hak_os_malloc *aside = hak__os_aside();
+        return aside != NULL ? alloc_aside(aside, align, n) : hak__no_memory();
+    }
     struct hak_uheap *standard = hak__request_standard();
     if (hak_unlikely(standard != NULL))
         return hak__uheap_alloc_huge(standard, n, align, zero, "malloc");

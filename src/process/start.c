@@ -100,7 +100,7 @@ static bool start_slow(void)
 bool hak__start(void)
 {
     /* acquire: pairs with the release above; the arena's tables exist. */
-    if (hak_unlikely(!hak_load(&started, HAK_ACQUIRE)) && !start_slow())
+    if (hak_unlikely(!hak_load(&started, HAK_ACQUIRE)) && (hak__os_aside() != NULL || !start_slow()))
         return false;
     hak__fork_check();
     return true;

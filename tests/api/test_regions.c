@@ -60,6 +60,29 @@ static void every_kind_of_request(void **state)
     expect(hak_heap_of(p) == NULL);
 }
 
+/* Where five-level paging has addresses above those that a program gets without asking. */
+static void a_region_above_the_usual_addresses(void **state)
+{
+    (void)state;
+    void *far = (void *)((uintptr_t)1 << 50);
+    char *memory = mmap(far, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    expect(memory != MAP_FAILED);
+    if ((uintptr_t)memory >> 47 == 0)
+        skip();
+    hak_heap_t *heap = heap_in(memory, REGION_BYTES, 0);
+    for (size_t n = 1; n < 300000; n = n * 3 + 1) {
+        char *p = hak_heap_malloc(heap, n);
+        memset(p, 0xa5, n);
+        p = hak_realloc(p, 2 * n);
+        expect(p != NULL && p[n - 1] == (char)0xa5 && (uintptr_t)p >> 47 != 0);
+        expect_ptr(hak_heap_of(p), heap);
+        hak_free(p);
+    }
+    expect_eq(stats_of(heap).live_blocks, 0);
+    hak_heap_destroy(heap);
+    munmap(memory, REGION_BYTES);
+}
+
 static int add_block(void *block, size_t size, void *sums)
 {
     (void)block;
@@ -425,6 +448,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_of_request),
+        cmocka_unit_test(a_region_above_the_usual_addresses),
         cmocka_unit_test(spans_hold_the_same_blocks),
         cmocka_unit_test(a_region_is_no_block_of_malloc),
         cmocka_unit_test(a_full_region_is_no_memory),

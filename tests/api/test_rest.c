@@ -95,6 +95,43 @@ static void invalid_pointers(void **state)
     hak_free(started);
 }
 
+/* Five-level paging has addresses of 56 bits, and a tag may lie in the upper byte: none is the address without these bits. */
+static void addresses_above_the_usual(void **state)
+{
+    (void)state;
+    char *p = hak_malloc(100), *huge = hak_malloc(3 << 20);
+    hak_heap_t *heap = hak_heap_new(NULL);
+    char *own = hak_heap_malloc(heap, 100);
+    for (unsigned bit = 47; bit < 64; bit++) {
+        uintptr_t far = (uintptr_t)1 << bit;
+        char *wrong[] = { (char *)far, p + far, huge + far, own + far, (char *)0 - far };
+        for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+            expect(hak_heap_of(wrong[i]) == NULL);
+            expect_eq(hak_is_sparse(wrong[i], 100), 0);
+            if (bit == 47 || bit == 48 || bit == 56 || bit == 63)
+                expect_invalid(wrong[i], "not from this allocator");
+        }
+        expect(hak_heap_of((void *)(uintptr_t)(far - 1)) == NULL);
+    }
+    expect_ptr(hak_heap_of(own), heap);
+    hak_heap_destroy(heap);
+    hak_free(p);
+    hak_free(huge);
+}
+
+static void use_a_heap_of_no_address(void *argument) { hak_heap_malloc(argument, 100); }
+
+static void handles_above_the_usual(void **state)
+{
+    (void)state;
+    for (unsigned bit = 47; bit < 64; bit += 3) {
+        char line[100];
+        void *far = (void *)((uintptr_t)1 << bit);
+        snprintf(line, sizeof line, "hakmem: hak_heap_malloc(): %p is not a heap", far);
+        expect_abort(use_a_heap_of_no_address, far, line);
+    }
+}
+
 static void collect_returns_memory(void **state)
 {
     enum { COUNT = 200, SIZE = 200000 };
@@ -164,6 +201,8 @@ int main(void)
         cmocka_unit_test(free_keeps_errno_in_another_thread),
         cmocka_unit_test(sized_frees),
         cmocka_unit_test(invalid_pointers),
+        cmocka_unit_test(addresses_above_the_usual),
+        cmocka_unit_test(handles_above_the_usual),
         cmocka_unit_test(collect_returns_memory),
         cmocka_unit_test(statistics_on_request),
         cmocka_unit_test(options_by_name),

@@ -127,6 +127,25 @@ FRESH_TEST(parts_that_are_alike_are_counted_at_once)
     }
 }
 
+/* A search passes over them by one look; one free SuperSlab, or the part in which the frontier is, ends that. */
+FRESH_TEST(full_parts_are_counted_at_once)
+{
+    (void)argument;
+    start();
+    expect_eq(take(70 * EACH + 1, 1), 0);
+    expect_eq(hak__parts_alike(0), 64);
+    expect_eq(hak__parts_alike(3), 61);
+    expect_eq(hak__parts_alike(64), 6);
+    expect_eq(hak__parts_alike(70), 1);
+    hak__supers_give(5 * EACH + 7, 1);
+    expect(hak__arena_is_valid());
+    expect_eq(hak__parts_alike(3), 2);
+    expect_eq(hak__parts_alike(5), 1);
+    expect_eq(hak__parts_alike(6), 58);
+    expect_eq(take(1, 1), 5 * EACH + 7);
+    expect_eq(hak__parts_alike(3), 61);
+}
+
 /* The metadata of a far part can't be had: nothing is opened, and later it is. */
 FRESH_TEST(an_opening_that_is_refused_leaves_no_trace)
 {
@@ -286,6 +305,7 @@ int main(void)
         cmocka_unit_test(what_an_alignment_skips_stays_closed),
         cmocka_unit_test(what_was_skipped_serves_afterwards),
         cmocka_unit_test(parts_that_are_alike_are_counted_at_once),
+        cmocka_unit_test(full_parts_are_counted_at_once),
         cmocka_unit_test(an_opening_that_is_refused_leaves_no_trace),
         cmocka_unit_test(a_part_whose_descriptors_are_foreign),
         cmocka_unit_test(a_run_across_foreign_descriptors),
