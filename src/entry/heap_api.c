@@ -1,5 +1,6 @@
 /* The public functions of user heaps (userheap/userheap.h): the fast path of their malloc, and what surrounds it. */
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "arena/window.h"
@@ -57,7 +58,9 @@ static void clean_up(hak_heap_t *own)
     while (hak_peek(&own->cleanups) != NULL && (next = hak__cleanup_pop(own, NULL, NULL)) != NULL) {
         struct hak_cleanup cleanup = *next;
         hak_free(next); /* malloc has it if the heap has been merged */
+        int former = hak__os_cancel_state(PTHREAD_CANCEL_DISABLE);
         cleanup.function(cleanup.argument);
+        hak__os_cancel_state(former);
     }
 }
 
@@ -407,7 +410,11 @@ static int visit_heap(hak_heap_t *own, const struct hak_visit *visit)
         return ENOTSUP;
     if (regions != NULL)
         return regions->visit(hak__region_handle(own), visit);
-    return hak__uheap_expect(own, visit->function) ? hak__uheap_visit(own, visit) : EINVAL;
+    if (!hak__uheap_expect(own, visit->function))
+        return EINVAL;
+    int former = hak__os_cancel_state(PTHREAD_CANCEL_DISABLE), stop = hak__uheap_visit(own, visit);
+    hak__os_cancel_state(former);
+    return stop;
 }
 
 hak_export int hak_heap_visit(hak_heap_t *own, hak_heap_visitor *visit, void *argument)

@@ -20,9 +20,19 @@ hak_export size_t nallocx(size_t n, int how);
 
 static size_t alignment(int how) { return (size_t)1 << (how & ALIGNMENT); }
 
+/* Clears all usable bytes, because rallocx takes them for cleared. */
+static void *zeroed(size_t align, size_t n)
+{
+    char *p = hak_aligned_calloc(align, 1, n);
+    size_t have = hak_usable_size(p);
+    if (have > n)
+        memset(p + n, 0, have - n);
+    return p;
+}
+
 hak_export void *mallocx(size_t n, int how)
 {
-    return how & ZERO ? hak_aligned_calloc(alignment(how), 1, n) : hak_aligned_alloc(alignment(how), n);
+    return how & ZERO ? zeroed(alignment(how), n) : hak_aligned_alloc(alignment(how), n);
 }
 
 /* With ZERO, clears what lies behind the old block's usable bytes. */

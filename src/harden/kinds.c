@@ -158,14 +158,15 @@ static size_t hardened_usable(const void *p, const char *function)
     return hak__harden_size(p, hak__owner_of(p), function, "this block is free");
 }
 
-/* Only a seal knows the very size. */
+/* Only a seal knows the very size. Guards take a block's room, so an aligned request may have got a class above its own. */
 static void hardened_check_size(const void *p, size_t align, size_t n, const char *function)
 {
-    size_t have = hak__harden_asked(p, hak__owner_class(hak__owner_of(p)), n);
-    if (!hak__hardened.canary)
-        hak__block_check_size(p, align, n, function);
-    else if (n != have)
+    uint32_t class = hak__owner_class(hak__owner_of(p));
+    size_t have = hak__harden_asked(p, class, n);
+    if (hak__hardened.canary && n != have)
         hak__misuse_size(function, p, n, have);
+    if (!hak__hardened.canary && (!hak_is_power_of_two(align) || hak__harden_class(align, n) != class))
+        hak__block_check_size(p, align, n, function);
 }
 
 static void *hardened_resize(void *p, size_t have, size_t n, enum hak_resize how)

@@ -15,15 +15,17 @@
 
 enum { PRESSURE_CALLS = 16 }; /* per request */
 
-/* The caller has locked the share. */
+/* The caller has locked the share. Sized frees expect just this class where a request names all of its bytes, being aligned, or no more
+ * than half of them, being served by HAK_BUMP_INSTEAD. */
 static void *share_take(struct hak_heap *share, uint32_t class, size_t n)
 {
     void *block = NULL;
     uint32_t reasons = share->closed_reasons[class] & ~(uint32_t)HAK_CLOSED_PROFILED;
     if (reasons == HAK_CLOSED_LARGE)
         hak__large_cache_answer(&share->large_cache);
+    size_t size = hak__classes[class].size;
     if (reasons == HAK_CLOSED_LARGE && n <= HAK_LARGE_MAX && hak_likely(!hak__hardened.on))
-        block = n == hak__classes[class].size ? hak__large_cache_pop(share, class) : hak__large_cache_pop_near(share, class);
+        block = n == size || n <= size / 2 ? hak__large_cache_pop(share, class) : hak__large_cache_pop_near(share, class);
     if (block == NULL)
         return hak__heap_malloc(share, class, n);
     hak__mark_live(block);
@@ -101,7 +103,7 @@ void *hak__uheap_alloc_class(struct hak_uheap *own, uint32_t class, size_t n, co
     void *block;
     unsigned tries = 0;
     hak_assert(class < HAK_CLASSES && n <= hak__classes[class].size, "a class has room for the request");
-    if (hak_unlikely(class == HAK_BUMP_CLASS && hak__bump_has(own)))
+    if (hak_unlikely(class == HAK_BUMP_CLASS && hak__bump_has(own)) && !hak__hardened.on)
         class = HAK_BUMP_INSTEAD;
     do {
         mine = hak__request_heap(); /* the callback may have forked, and the child abandoned it */

@@ -146,6 +146,22 @@ static void sized_frees_name_what_was_asked_for(void **state)
     hak_heap_destroy(heap);
 }
 
+/* Nor does a longer block serve that a thread has just freed. */
+static void sized_frees_after_longer_blocks(void **state)
+{
+    (void)state;
+    hak_heap_t *heap = new_bump(0);
+    for (size_t n = 57 << 10; n <= 64 << 10; n += 1 << 10) {
+        void *longer = hak_heap_malloc(heap, 190000), *p = hak_heap_malloc(heap, n);
+        hak_free(longer);
+        hak_free_sized(p, n);
+        void *blocks[] = { hak_heap_malloc(heap, n), hak_heap_malloc(heap, n) };
+        hak_free_sized(blocks[0], n);
+        hak_free_sized(blocks[1], n);
+    }
+    hak_heap_destroy(heap);
+}
+
 static struct hak_heap_figures figures(hak_heap_t *heap)
 {
     struct hak_heap_figures now;
@@ -263,6 +279,7 @@ int main(void)
         cmocka_unit_test(blocks_are_packed),
         cmocka_unit_test(other_blocks_are_ordinary),
         cmocka_unit_test(sized_frees_name_what_was_asked_for),
+        cmocka_unit_test(sized_frees_after_longer_blocks),
         cmocka_unit_test(resets_keep_a_chunk),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(threads_have_their_own_chunks),

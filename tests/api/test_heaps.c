@@ -713,6 +713,40 @@ static void cleanups_run_in_reverse(void **state)
     expect(hak_check_heap());
 }
 
+static void survive_a_request_to_cancel(void *calls)
+{
+    pthread_testcancel();
+    ++*(int *)calls;
+}
+
+static int survive_when_visiting(void *block, size_t size, void *calls)
+{
+    survive_a_request_to_cancel(calls);
+    return block == NULL && size == 0;
+}
+
+static void *call_back_when_cancelled(void *calls)
+{
+    hak_heap_t *heap = new_heap(NULL, 0);
+    expect_eq(hak_heap_at_end(heap, survive_a_request_to_cancel, calls), 0);
+    expect_eq(pthread_cancel(pthread_self()), 0);
+    expect_eq(hak_heap_visit(heap, survive_when_visiting, calls), 0);
+    hak_heap_destroy(heap);
+    pthread_testcancel();
+    return NULL;
+}
+
+static void threads_are_not_cancelled_in_callbacks(void **state)
+{
+    (void)state;
+    int calls = 0;
+    pthread_t thread;
+    void *result = NULL;
+    expect_eq(pthread_create(&thread, NULL, call_back_when_cancelled, &calls), 0);
+    expect_eq(pthread_join(thread, &result), 0);
+    expect(result == PTHREAD_CANCELED && calls == 2);
+}
+
 static void data_and_names(void **state)
 {
     (void)state;
@@ -939,6 +973,7 @@ int main(void)
         cmocka_unit_test(many_heaps_in_turn),
         cmocka_unit_test(thousands_of_heaps),
         cmocka_unit_test(cleanups_run_in_reverse),
+        cmocka_unit_test(threads_are_not_cancelled_in_callbacks),
         cmocka_unit_test(data_and_names),
         cmocka_unit_test(defaults_redirect),
         cmocka_unit_test(a_default_elsewhere_is_not_merged),

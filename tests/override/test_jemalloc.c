@@ -79,8 +79,8 @@ static void cleared(void)
             int flags = ALIGN(align) | ZERO;
             free(dirty(n));
             char *p = mallocx(n, flags);
-            expect(p != NULL && is_clear(p, p + n));
             size_t before = sallocx(p, flags);
+            expect(p != NULL && is_clear(p, p + before));
             memset(p, 1, before);
             free(dirty(5 * n));
             expect((p = rallocx(p, 5 * n, flags)) != NULL);

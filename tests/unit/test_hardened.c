@@ -1,7 +1,7 @@
 /* harden/mode.h: a freed large block is closed by the kernel's guards, or where there are none by protection, and is zero when
  * it is opened again; where the system refuses both it is only cleared; one that cannot be opened again is given to nobody;
  * who looks at a block keeps it from being closed meanwhile. harden/harden.h: without canaries a block in use may bear a mark; what is freed
- * into a heap that a child has abandoned stays freed. */
+ * into a heap that a child has abandoned stays freed; a sized free of a guarded block takes the size that was asked for. */
 #include "harden/harden.h"
 #include "heap/heap.h"
 
@@ -338,6 +338,27 @@ FRESH_TEST(guards_take_little)
     }
 }
 
+static void free_by_size(hak_heap_t *heap, size_t align, size_t n)
+{
+    void *p = hak_heap_aligned_alloc(heap, align, n);
+    expect(p != NULL);
+    hak_free_aligned_sized(p, align, n);
+}
+
+/* Without a seal a sized free is held to the class, which leaves room for the guard page, also in a heap that cuts blocks elsewhere. */
+FRESH_TEST(a_guarded_block_is_freed_by_its_size)
+{
+    (void)argument;
+    start_with(true, (char[]){ "HAKMEM_HARDEN=guards" });
+    hak_heap_t *bump = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .flags = HAK_HEAP_BUMP });
+    for (size_t align = HAK_ALIGN; align <= 2 * HAK_SLAB_SIZE; align *= 2)
+        for (size_t n = 100; n <= HAK_LARGE_MAX; n += n / 30) {
+            free_by_size(NULL, align, n);
+            free_by_size(bump, align, n);
+        }
+    hak_heap_destroy(bump);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +375,7 @@ int main(void)
         cmocka_unit_test(never_allocated_and_freed_are_told_apart),
         cmocka_unit_test(freed_into_an_abandoned_heap),
         cmocka_unit_test(guards_take_little),
+        cmocka_unit_test(a_guarded_block_is_freed_by_its_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
