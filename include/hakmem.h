@@ -221,7 +221,7 @@ void hak_heap_destroy(hak_heap_t *heap);
 void hak_heap_reset(hak_heap_t *heap);
 
 /* Hands the heap's blocks over to malloc, without those of heaps below; it is empty afterwards, and keeps its cleanups. 0, ENOMEM, or EBUSY:
- * it is another thread's default. As with hak_heap_destroy, no other thread may be in a call with the heap; frees of its blocks may go on.
+ * it is another thread's default, or in a forked child, another thread was changing it at the fork. As with hak_heap_destroy, no other thread may be in a call with the heap; frees of its blocks may go on.
  * NULL: 0, nothing to do. */
 int hak_heap_merge_into_default(hak_heap_t *heap);
 

@@ -508,12 +508,22 @@ static bool share_merge(struct hak_heap *share, struct hak_heap *into)
     return false;
 }
 
+/* To a thread that does not exist in this forked child: it was changing the share, which cannot be merged. */
+static bool own_lost_a_share(const struct hak_uheap *own)
+{
+    struct hak_heap *share = own->shares;
+    while (share != NULL && !hak__heap_is_unusable(share))
+        share = share->share.next;
+    return share != NULL;
+}
+
 bool hak__uheap_merge(struct hak_uheap *own, struct hak_heap *into, const char *function)
 {
     if (!own_lock(own, function))
         return true;
     uint32_t here = (into->share.standard == own) + (hak_load(&hak__uheap_inherited, HAK_RELAXED) == own);
-    if (hak_load(&own->standards, HAK_RELAXED) > here) { /* that thread's bins are open to it */
+    /* The bins of a thread whose default it is are open to it. */
+    if (hak_load(&own->standards, HAK_RELAXED) > here || own_lost_a_share(own)) {
         hak__lock_release(&own->lock);
         return false;
     }
