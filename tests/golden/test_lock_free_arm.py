@@ -93,7 +93,7 @@ def wanted(operation, build):
     acquires = any(order in ("ACQUIRE", "ACQ_REL", "SEQ_CST") for order in operation.orders)
     releases = any(order in ("RELEASE", "ACQ_REL", "SEQ_CST") for order in operation.orders)
     if operation.kind not in NAMES:
-        return {"ldar"} if acquires and not releases or operation.kind == "load" else {"stlr"}
+        return {"ldar" if operation.kind in ("load", "peek") else "stlr"}
     if build == "without LSE":
         return {"ldaxr" if acquires else "ldxr", "stlxr" if releases else "stxr"}
     name = NAMES[operation.kind]
