@@ -22,6 +22,20 @@ endfunction()
 # only glibc's loader replaces $LIB, and then finds nothing.
 set(hakmem_preload "$<TARGET_FILE:hakmem>")
 set(hakmem_preload_malloc_only "$<TARGET_FILE:hakmem_malloc_only>")
+set(hakmem_preload_by "LD_PRELOAD=")
+set(hakmem_library_environment)
+if(CMAKE_CROSSCOMPILING_EMULATOR)
+  find_program(HAKMEM_EMULATOR "${CMAKE_CROSSCOMPILING_EMULATOR}" REQUIRED)
+  set(hakmem_preload_by "QEMU_SET_ENV=LD_PRELOAD=")   # the emulator itself is a program of this machine
+  set(hakmem_library_environment "HAK_TEST_EMULATOR=${HAKMEM_EMULATOR}" "HAK_TEST_EMULATED=${limit_factor}")
+  add_library(hakmem_test_emulated OBJECT "${CMAKE_CURRENT_SOURCE_DIR}/support/qemu_programs.c")
+  foreach(name IN ITEMS libstdc++.so.6 libgcc_s.so.1)   # lie beside the cross compiler
+    execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=${name} OUTPUT_VARIABLE runtime OUTPUT_STRIP_TRAILING_WHITESPACE)
+    file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/tests/runtime")
+    file(CREATE_LINK "${runtime}" "${CMAKE_BINARY_DIR}/tests/runtime/${name}" SYMBOLIC)
+  endforeach()
+  list(APPEND CMAKE_BUILD_RPATH "${CMAKE_BINARY_DIR}/tests/runtime")
+endif()
 if(NOT HAKMEM_LIBC_IS_GLIBC)
   file(CREATE_LINK "${CMAKE_BINARY_DIR}" "${CMAKE_BINARY_DIR}/\$LIB" SYMBOLIC)
   set(hakmem_preload "${CMAKE_BINARY_DIR}/\$LIB/libhakmem.so")
@@ -64,15 +78,20 @@ function(hakmem_add_override source flavour)
     target_link_options(${target} PRIVATE -static)
   endif()
   target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS})
-  set(preloaded)
+  if(TARGET hakmem_test_emulated)
+    target_link_libraries(${target} PRIVATE hakmem_test_emulated)
+    target_link_options(${target} PRIVATE "LINKER:--wrap=alarm,--wrap=execve,--wrap=execv,--wrap=execl,--wrap=posix_spawn")
+  endif()
+  set(environment ${hakmem_library_environment})
   if(flavour STREQUAL "preload")
-    set(preloaded "LD_PRELOAD=${hakmem_preload}")
+    set(environment ${environment} "${hakmem_preload_by}${hakmem_preload}")
   endif()
   set(prefixes "/" hardened.)
-  if(TRAIT_ORDINARY)
+  # An emulator takes its time: hardened mode is for the preloaded library alone there.
+  if(TRAIT_ORDINARY OR (TARGET hakmem_test_emulated AND NOT flavour STREQUAL "preload"))
     list(REMOVE_ITEM prefixes hardened.)
   endif()
-  if(flavour STREQUAL "preload" AND NOT TRAIT_INTERPOSED)
+  if(flavour STREQUAL "preload" AND NOT TRAIT_INTERPOSED AND NOT TARGET hakmem_test_emulated)
     list(APPEND prefixes malloc_only.)
   endif()
   foreach(prefix IN LISTS prefixes)
@@ -81,11 +100,11 @@ function(hakmem_add_override source flavour)
     if(NOT TEST "${test}")
       continue()
     endif()
-    set_property(TEST "${test}" PROPERTY ENVIRONMENT ${preloaded})
+    set_property(TEST "${test}" PROPERTY ENVIRONMENT ${environment})
     if(prefix STREQUAL "hardened.")
       set_property(TEST "${test}" APPEND PROPERTY ENVIRONMENT HAKMEM_HARDEN=1)
     elseif(prefix STREQUAL "malloc_only.")
-      set_property(TEST "${test}" PROPERTY ENVIRONMENT "LD_PRELOAD=${hakmem_preload_malloc_only}")
+      set_property(TEST "${test}" PROPERTY ENVIRONMENT ${hakmem_library_environment} "${hakmem_preload_by}${hakmem_preload_malloc_only}")
     endif()
   endforeach()
 endfunction()
@@ -135,7 +154,7 @@ foreach(source IN LISTS sources)
     target_link_libraries(${target} PRIVATE hakmem_region)
   endif()
   hakmem_register("misuse.${stem}" misuse "${source}"
-    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/run.py"
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/misuse/run.py"
             "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:${target}>" "${source}")
 endforeach()
 
@@ -149,13 +168,13 @@ target_link_libraries(misuse_matrix PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
 hakmem_add_libc(misuse_matrix hakmem)   # a C++ runtime in the program would come before a preloaded library
 foreach(part IN ITEMS double invalid sized)
   hakmem_register("misuse.matrix.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
-    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
             "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_matrix>" ${part})
 endforeach()
 
 foreach(part IN ITEMS double invalid sized written)
   hakmem_register("misuse.hardened.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
-    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
             "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_matrix>" ${part} hardened)
 endforeach()
 
@@ -167,7 +186,7 @@ target_compile_options(misuse_outside PRIVATE -w -O0 -fno-builtin)
 target_link_libraries(misuse_outside PRIVATE Threads::Threads)
 hakmem_add_libc(misuse_outside hakmem_test_names)
 hakmem_register("misuse.hardened.outside" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/outside.py"
-  COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/outside.py"
+  COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/outside.py"
           "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_outside>")
 
 # HAKMEM_MISUSE=report: mistakes that do not end the program, and what is left of its memory.
@@ -189,22 +208,22 @@ foreach(part IN ITEMS model programs file places strays kept)
     continue()
   endif()
   hakmem_register("misuse.canary.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/canary/run.py"
-    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/canary/run.py"
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/misuse/canary/run.py"
             "$<TARGET_FILE:hakmem>" "$<TARGET_FILE_DIR:misuse_canary>" ${part})
 endforeach()
 foreach(part IN ITEMS double invalid sized)
   hakmem_register("misuse.canary.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
-    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
             "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_matrix>" ${part} report)
 endforeach()
 foreach(part IN ITEMS double invalid sized written)
   hakmem_register("misuse.canary.hardened.${part}" misuse "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
-    COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/misuse/matrix/run.py"
             "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:misuse_matrix>" ${part} hardened report)
 endforeach()
 
 # Scripts find what they look at in their environment.
-set(script_environment
+set(script_environment ${hakmem_library_environment}
   "HAK_TEST_LIB=$<TARGET_FILE:hakmem>" "HAK_TEST_MALLOC_ONLY=$<TARGET_FILE:hakmem_malloc_only>" "HAK_TEST_ARCHIVE=$<TARGET_FILE:hakmem_static>"
   "HAK_TEST_OUT=${CMAKE_BINARY_DIR}" "HAK_TEST_VERSION=${PROJECT_VERSION}"
   "CMAKE=${CMAKE_COMMAND}" "CMAKE_GENERATOR=${CMAKE_GENERATOR}" "CC=${CMAKE_C_COMPILER}" "CXX=${CMAKE_CXX_COMPILER}")
@@ -214,7 +233,7 @@ foreach(folder IN ITEMS golden package pairs)
     get_filename_component(stem "${script}" NAME_WE)
     set(interpreter sh)
     if(script MATCHES "\\.py$")
-      set(interpreter Python3::Interpreter)
+      set(interpreter "${Python3_EXECUTABLE}")
     endif()
     hakmem_register("${folder}.${stem}" ${folder} "${script}" COMMAND ${interpreter} "${script}")
     if(TEST "${folder}.${stem}")
@@ -253,6 +272,6 @@ endforeach()
 foreach(stem IN ITEMS test_lints test_soak test_check test_release test_site test_bare test_ci test_path)
   if(EXISTS "${PROJECT_SOURCE_DIR}/tools/${stem}.py")
     hakmem_register(tools.${stem} tools "${PROJECT_SOURCE_DIR}/tools/${stem}.py"
-      COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tools/${stem}.py")
+      COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tools/${stem}.py")
   endif()
 endforeach()

@@ -118,7 +118,8 @@ def places():
 SYSTEMS = """## Systems
 
 What passed of each family of tests, out of those that ran. `./dev test root RELEASE` runs the released library in a root of that Debian;
-`./dev test aarch64` and `riscv64` run under qemu: there was no native run. Debian's Redis 8, Valkey and BIND are
+`./dev test aarch64` and `riscv64` run under qemu: there was no native run
+([what that cannot show](tests.md#the-tests-and-what-must-come-out)). Debian's Redis 8, Valkey and BIND are
 linked with libjemalloc.so and call `mallocx` and kin, which HAKMEM serves; `mallctl` stays jemalloc's, so `INFO memory` shows `allocator_`
 figures of an idle jemalloc.
 

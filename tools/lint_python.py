@@ -13,7 +13,7 @@ from lint_lab import PROGRAMS, installed
 NAME = "python"
 RULES = pathlib.Path(__file__).resolve().parent.parent
 # What scripts put into their paths, besides their own folders.
-SHARED = ("tools", "bench", "bench/suite", "tests/programs", "tests/suites", "lab/src")
+SHARED = ("tools", "bench", "bench/suite", "tests/programs", "tests/suites", "tests/support", "lab/src")
 OF_TESTS = ["--disable-error-code=attr-defined", "--disable-error-code=arg-type", "--disable-error-code=method-assign"]
 
 

@@ -98,13 +98,15 @@ static int linux_map(uintptr_t address, size_t size)
 
 static int linux_unmap(uintptr_t address, size_t size) { return hak__syscall_code(hak__syscall(SYS_munmap, address, size)); }
 
-/* Emulators and filters may accept advice and do nothing (NOT_DONE). Tested at the first purge, and once more after a filter has
- * come (hak__os_filter_comes). A refusal counts as done, since the caller sees it. */
-static bool advice_is_done(void)
+/* Emulators and filters may accept advice that discards and do nothing (NOT_DONE), some emulators guards alone. Tested at the first
+ * purge and the first guard, and once more after a filter has come (hak__os_filter_comes). A refusal counts as done, since the
+ * caller sees it. */
+static bool advice_is_done(int advice)
 {
     enum { UNKNOWN, DONE, NOT_DONE };
-    static _Atomic uint8_t known[2];
-    _Atomic uint8_t *state = &known[hak__os_is_filtered()];
+    static _Atomic uint8_t known[2][2];
+    bool guards = advice == MADV_GUARD_INSTALL;
+    _Atomic uint8_t *state = &known[guards][hak__os_is_filtered()];
     if (hak_likely(hak_load(state, HAK_RELAXED) != UNKNOWN))
         return hak_load(state, HAK_RELAXED) == DONE;
     size_t size = hak__os_linux.page_size();
@@ -112,7 +114,10 @@ static bool advice_is_done(void)
     if (page == NULL)
         return true;
     *page = 1;
-    bool done = hak__syscall(SYS_madvise, page, size, MADV_DONTNEED) != 0 || *page == 0;
+    bool accepted = hak__syscall(SYS_madvise, page, size, advice) == 0;
+    if (guards && accepted)
+        hak__syscall(SYS_madvise, page, size, MADV_GUARD_REMOVE);
+    bool done = !accepted || *page == 0;
     hak__os_return((uintptr_t)page, size);
     hak_store(state, done ? DONE : NOT_DONE, HAK_RELAXED);
     return done;
@@ -122,7 +127,7 @@ static bool advice_is_done(void)
 static int linux_purge(uintptr_t address, size_t size)
 {
     hak_assert(is_whole_pages(address, size), "a range is whole pages");
-    if (!advice_is_done())
+    if (!advice_is_done(MADV_DONTNEED))
         return ENOSYS;
     int code = hak__syscall_code(hak__syscall(SYS_madvise, address, size, MADV_DONTNEED));
     return code == EINVAL ? hak__syscall_code(hak__syscall(SYS_madvise, address, size, MADV_DONTNEED_LOCKED)) : code;
@@ -177,7 +182,7 @@ static int linux_advise(uintptr_t address, size_t size, enum hak_os_advice what)
         int rights = what == HAK_OS_FORBID ? PROT_NONE : PROT_READ | PROT_WRITE;
         return hak__syscall_code(hak__syscall(SYS_mprotect, address, size, rights));
     }
-    if (what == HAK_OS_GUARD && !advice_is_done())
+    if (what == HAK_OS_GUARD && !advice_is_done(MADV_GUARD_INSTALL))
         return EINVAL;
     return hak__syscall_code(hak__syscall(SYS_madvise, address, size, advices[what]));
 }

@@ -242,7 +242,7 @@ static bool unwind_obey(struct run *run, struct reader *reader, uint8_t code)
     case 0x04: run->place += read_fixed(reader, 4) * unit; return true;
     case 0x0a: return unwind_remember(run);
     case 0x0b: return unwind_recall(run);
-    case 0x2d: return true; /* toggles signing of the return address */
+    case 0x2d: return true; /* toggles signing of the return address: signed or not, HAK_RETURN_ADDRESS reads it */
     default: return obey_rule(run, reader, code);
     }
 }
@@ -353,7 +353,7 @@ static bool unwind_step(struct machine *machine, bool *exact)
         if (i == REGISTER_RETURN && there)
             machine->found = at;
     }
-    machine->pc = registers[REGISTER_RETURN] & HAK_ADDRESS_BITS;
+    machine->pc = HAK_RETURN_ADDRESS(registers[REGISTER_RETURN]) & HAK_ADDRESS_BITS;
     registers[REGISTER_SP] = frame;
     return machine->pc != 0 && (machine->pc != before || frame != sp);
 }
@@ -408,7 +408,7 @@ static bool follow_pair(struct machine *machine)
         return false;
     machine->registers[REGISTER_SP] = pair + 2 * sizeof pair;
     machine->registers[REGISTER_FP] = next;
-    machine->pc = pc & HAK_ADDRESS_BITS;
+    machine->pc = HAK_RETURN_ADDRESS(pc) & HAK_ADDRESS_BITS;
     return true;
 }
 

@@ -49,9 +49,18 @@ hak_inline uintptr_t hak__unwind_end(uintptr_t sp, uintptr_t threads_own)
 #else
 #define HAK_HERE(threads_own) { (uintptr_t)__builtin_return_address(0), (uintptr_t)(threads_own), 0, 0 }
 #endif
-#define HAK_ADDRESS_BITS (~(uintptr_t)0 >> 8)   /* without the bits that sign a return address */
+#define HAK_ADDRESS_BITS (~(uintptr_t)0 >> 8)   /* without a pointer's tag */
 #if defined(__x86_64__)
-#define HAK_RETURN_ADDRESS(word) (word)   /* unsigned */
+#define HAK_RETURN_ADDRESS(word) (word)
+#elif defined(__aarch64__)
+#define HAK_RETURN_ADDRESS(word) hak__return_address(word)
+/* Without its signature: how many bits that has, the processor knows. A processor that signs none ignores the instruction, a hint. */
+hak_inline uintptr_t hak__return_address(uintptr_t word)
+{
+    register uintptr_t x30 __asm__("x30") = word;
+    __asm__("hint #7" : "+r"(x30)); /* xpaclri */
+    return x30 & HAK_ADDRESS_BITS;
+}
 #else
 #define HAK_RETURN_ADDRESS(word) ((word) & HAK_ADDRESS_BITS)
 #endif

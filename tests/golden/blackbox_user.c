@@ -8,8 +8,10 @@
  *   ends       as `fork`, but the child allocates for a while and calls _exit, and a child of vfork does at once
  *   crash      keeps MIB, and writes to address 16
  *   double     frees a block twice
+ *   leave      keeps MIB, and its second thread calls _exit
  *   exit       allocates MIB and exits */
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +90,16 @@ static void let_children_end(void)
     wait(NULL);
 }
 
+static void *leave(void *code) { _exit(*(int *)code); }
+
+static void leave_by_a_thread(int code)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, leave, &code);
+    for (;;)
+        pause();
+}
+
 static void say(const char *word)
 {
     puts(word);
@@ -112,6 +124,8 @@ int main(int count, char **words)
     }
     if (strcmp(what, "exit") == 0)
         return 0;
+    if (strcmp(what, "leave") == 0)
+        leave_by_a_thread(4);
     if (strcmp(what, "crash") == 0)
         *(volatile char *)16 = 1;
     if (strcmp(what, "double") == 0) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The black box: after SIGKILL by the kernel in a memory control group, and by this test, hakmem postmortem says what held the
 memory and why; every process has a file of its own, and a normal exit removes it; what cannot be written costs one line."""
-# test: timeout=120
+# test: emulated timeout=120
 import contextlib
 import os
 import pathlib
@@ -16,9 +16,16 @@ import unittest
 from memory_group import memory_group
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+from emulated import EMULATOR, of_program, on_library
+
 LIBRARY = pathlib.Path(os.environ["HAK_TEST_LIB"])
-STARTER = LIBRARY.parent / "bin" / "hakmem"
+STARTER = [*([EMULATOR] if EMULATOR else []), LIBRARY.parent / "bin" / "hakmem"]
 MIB = 1 << 20
+
+
+# An emulator takes its time, and its own memory counts; it may not tell the library of a child.
+native = unittest.skipIf(EMULATOR, "not under an emulator")
 
 
 class BlackBox(unittest.TestCase):
@@ -26,7 +33,7 @@ class BlackBox(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.user = pathlib.Path(cls.folder.name) / "blackbox_user"
-        command = [os.environ.get("CC", "cc"), "-O1", "-g", "-rdynamic", "-fno-builtin", HERE / "blackbox_user.c", "-o", cls.user]
+        command = [os.environ.get("CC", "cc"), "-O1", "-g", "-rdynamic", "-fno-builtin", "-pthread", HERE / "blackbox_user.c", "-o", cls.user]
         subprocess.run(command, check=True)
 
     @classmethod
@@ -39,8 +46,8 @@ class BlackBox(unittest.TestCase):
         self.box = pathlib.Path(here.name)
 
     def start(self, *words, group=None, **settings):
-        environment = {**os.environ, "LD_PRELOAD": str(LIBRARY), "HAKMEM_BLACKBOX": str(self.box), **settings}
-        process = subprocess.Popen([self.user, *map(str, words)], env=environment, text=True, stdout=subprocess.PIPE,
+        command, environment = on_library(LIBRARY, [self.user, *map(str, words)], {**os.environ, "HAKMEM_BLACKBOX": str(self.box), **settings})
+        process = subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, start_new_session=True, preexec_fn=group and group.enter)  # noqa: PLW1509
         self.addCleanup(self.end, process)
         return process
@@ -55,7 +62,7 @@ class BlackBox(unittest.TestCase):
         return sorted(self.box.glob("*.hakbox"))
 
     def page(self, *words, status=0):
-        done = subprocess.run([STARTER, "postmortem", *map(str, words or [self.box])], capture_output=True, text=True, check=False)
+        done = subprocess.run([*STARTER, "postmortem", *map(str, words or [self.box])], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, status, done.stderr)
         return done.stdout + done.stderr
 
@@ -86,6 +93,7 @@ class BlackBox(unittest.TestCase):
     def share(self, page, row):
         return int(re.search(rf"^  {row} .* (\d+) %$", page, re.M).group(1))
 
+    @native
     def test_killed_by_the_kernel(self):
         """The last record is from the end: most of the limit is used, by live blocks, and the stack that keeps them is named."""
         with memory_group(96 * MIB) as group:
@@ -103,6 +111,7 @@ class BlackBox(unittest.TestCase):
         self.assertIn("keep_one", page)
         self.assertIn("killed, most likely for want of memory", page)
 
+    @native
     def test_levels_without_a_group(self):
         """HAKMEM_LIMIT is a limit too; a program that meets it with ENOMEM exits by itself, and the box goes."""
         page = self.held("hold", 56, HAKMEM_LIMIT="64M")
@@ -114,10 +123,12 @@ class BlackBox(unittest.TestCase):
         self.assertEqual(process.returncode, 3)
         self.assertEqual(self.files(), [])
 
+    @native
     def test_scattered(self):
         page = self.held("scatter", 96)
         self.assertIn("Verdict: fragmentation", page)
 
+    @native
     def test_every_block_sampled(self):
         """Requests of sampled blocks have the limits looked at as well: no other request comes."""
         process = self.start("hold", 8, HAKMEM_PROFILE="leaks", HAKMEM_BLACKBOX_EVERY="100")
@@ -126,10 +137,12 @@ class BlackBox(unittest.TestCase):
         self.await_records(self.files()[0])
         self.assertGreaterEqual(self.records(self.files()[0])[0], before + 2)
 
+    @native
     def test_outside(self):
         page = self.held("outside", 96)
         self.assertIn("Verdict: outside of malloc", page)
 
+    @native
     def test_children(self):
         """A forked child has its own file, and its parent's stays the parent's."""
         process = self.start("fork", 32, HAKMEM_BLACKBOX_EVERY="100")
@@ -151,6 +164,7 @@ class BlackBox(unittest.TestCase):
         child = next(name for name in names if not name.startswith(f"{process.pid}."))
         self.assertGreater(self.resident(self.page(self.box / child)), 60)
 
+    @native
     def test_ends_without_destructors(self):
         """_exit removes the caller's own file: not the parent's, whose memory a vfork child shares. Many shells end by it, and
         processes that become daemons."""
@@ -184,7 +198,7 @@ class BlackBox(unittest.TestCase):
     def test_misuse(self):
         """The report that ended the program stands in the box."""
         process = self.start("double", 1)
-        said = process.communicate(timeout=60)[1]
+        said = of_program(process.communicate(timeout=60)[1])
         self.assertEqual(process.returncode, -signal.SIGABRT)
         self.assertEqual(said.count("hakmem:"), 1, said)
         self.assertRegex(self.page(), r"Last reports\n  hakmem: .*double free")
@@ -194,10 +208,16 @@ class BlackBox(unittest.TestCase):
         self.assertEqual(process.wait(timeout=60), 0)
         self.assertEqual(self.files(), [])
 
+    def test_exit_by_a_thread(self):
+        """_exit ends all threads, with its status."""
+        process = self.start("leave", 8)
+        self.assertEqual(process.wait(timeout=60), 4)
+        self.assertEqual(self.files(), [])
+
     def test_folder_that_cannot_be_written(self):
         environment = {"HAKMEM_BLACKBOX": str(self.box / "none")}
         process = self.start("exit", 8, **environment)
-        said = process.communicate(timeout=60)[1]
+        said = of_program(process.communicate(timeout=60)[1])
         self.assertEqual(process.returncode, 0)
         self.assertEqual(len(said.splitlines()), 1, said)
         self.assertIn("option blackbox", said)
@@ -210,11 +230,12 @@ class BlackBox(unittest.TestCase):
             self.skipTest("no file system can be mounted here")
         self.addCleanup(subprocess.run, ["umount", small], check=False)
         process = self.start("exit", 8, HAKMEM_BLACKBOX=str(small))
-        said = process.communicate(timeout=60)[1]
+        said = of_program(process.communicate(timeout=60)[1])
         self.assertEqual(process.returncode, 0)
         self.assertEqual(len(said.splitlines()), 1, said)
         self.assertEqual(list(small.iterdir()), [])
 
+    @native
     def test_truncated_while_it_runs(self):
         """Costs one line, and the file; the process runs on, where a write behind the end of the file would be SIGBUS."""
         for size in (0, 100, 20000):

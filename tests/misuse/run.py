@@ -20,6 +20,9 @@ import signal
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+from emulated import FACTOR, of_program, on_library
+
 
 def directives(source):
     """The expectation, the environment and how the program must end, from the leading comment."""
@@ -55,10 +58,10 @@ def main():
     library, program, source = sys.argv[1:]
     expect, extra, wanted = directives(source)
     env = {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_")}
-    env.update(extra, LD_PRELOAD=library)
-    done = subprocess.run([program], env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                          timeout=60, check=False, preexec_fn=without_cores)
-    said = done.stderr.decode(errors="replace")
+    command, env = on_library(library, [program], env | extra)
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                          timeout=60 * FACTOR, check=False, preexec_fn=without_cores)
+    said = of_program(done.stderr.decode(errors="replace"))
 
     problems = []
     if done.returncode != wanted:

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static inline void expect_failed(const char *file, int line, const char *what)
@@ -23,6 +24,33 @@ static inline void expect_failed(const char *file, int line, const char *what)
     _exit(1);
 }
 #define expect(condition) ((condition) ? (void)0 : expect_failed(__FILE__, __LINE__, #condition))
+
+/* Whether an emulator runs the program that has no `what`; says so. The case ends there, or the test with LEFT_OUT. */
+enum { LEFT_OUT = 77 };
+
+static inline bool not_emulated(const char *what)
+{
+    if (getenv("HAK_TEST_EMULATOR") == NULL)
+        return false;
+    printf("left out, because the emulator has no %s\n", what);
+    return fflush(stdout) == 0;
+}
+
+/* Whether an emulator runs the program that accepts MADV_WIPEONFORK and does nothing, as qemu before 8.0: the library takes a child for
+ * its parent. */
+static inline bool not_told_of_children(void)
+{
+    int status = 0;
+    char *page = (char *)mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (getenv("HAK_TEST_EMULATOR") == NULL || page == MAP_FAILED)
+        return false;
+    *page = madvise(page, (size_t)sysconf(_SC_PAGESIZE), MADV_WIPEONFORK) == 0;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(*page);
+    expect(waitpid(child, &status, 0) == child);
+    return status != 0 && not_emulated("MADV_WIPEONFORK");
+}
 
 /* A block of `n` bytes, written to its last one and checked. */
 static inline void expect_block(void *p, size_t n)

@@ -364,4 +364,4 @@ static const struct test_case cases[] = {
 #endif
 };
 
-int main(int argc, char **argv) { return RUN_CASES(cases); }
+int main(int argc, char **argv) { return argc < 2 && not_told_of_children() ? LEFT_OUT : RUN_CASES(cases); }

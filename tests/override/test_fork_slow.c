@@ -390,4 +390,4 @@ static const struct test_case cases[] = {
     CASE(beside_a_heap_in_use), CASE(beside_huge_blocks_of_a_heap),
 };
 
-int main(int argc, char **argv) { return RUN_CASES(cases); }
+int main(int argc, char **argv) { return argc < 2 && not_told_of_children() ? LEFT_OUT : RUN_CASES(cases); }

@@ -62,7 +62,7 @@ static void huge_blocks(void)
     char *huge[4];
     size_t before = stats.ledger_huge, empty = stats.ledger_empty;
     for (int i = 0; i < 4; i++)
-        memset(huge[i] = malloc(20 << 20), 1, 10 << 20);   /* half of it is never touched */
+        memset(huge[i] = malloc(20 << 20), 1, 10 << 20); /* half of it is never touched */
     check("huge blocks");
     expect(distance(stats.ledger_huge - before, 40 << 20) <= 1 << 20);
     free(huge[3]);
@@ -161,7 +161,8 @@ static void samples(void)
         memset(p[i] = malloc(SAMPLE), 1, SAMPLE);
     check("samples");
     size_t live = stats.ledger_live - before, all = (size_t)SAMPLES * SAMPLE;
-    expect(live >= all && live < all / 4 * 5 && distance(stats.ledger_not_ours, not_ours) < 2 << 20);
+    expect(live >= all && (live < all / 4 * 5 || not_emulated("machine's speed, by which fewer blocks get guards")));
+    expect(distance(stats.ledger_not_ours, not_ours) < 2 << 20 || not_emulated("account of resident pages without its own"));
     for (size_t i = 0; i < SAMPLES; i += 2)
         free(p[i]);
     check("every other sample freed");

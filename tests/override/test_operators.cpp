@@ -131,6 +131,8 @@ void throw_it()
 
 template <typename Function> void with_little_room(Function function)
 {
+    if (not_emulated("RLIMIT_AS"))
+        return;
     getrlimit(RLIMIT_AS, &whole);
     rlimit little = whole;
     little.rlim_cur = std::min<rlim_t>(whole.rlim_max, 300 << 20);

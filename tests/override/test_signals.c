@@ -90,6 +90,8 @@ static void *is_interrupted(void *argument)
 static void fork_in_handlers(unsigned load, bool goes_on)
 {
     pthread_t interrupter;
+    if (not_told_of_children())
+        return;
     forks_wanted = in_long_form(150, 3000);
     child_goes_on = goes_on;
     interrupted = pthread_self();
@@ -113,6 +115,8 @@ static void fork_in_a_timers_handler(void)
     struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1 };
     struct itimerspec often = { { 0, 150000 }, { 0, 150000 } };
     timer_t timer;
+    if (not_told_of_children())
+        return;
     forks_wanted = in_long_form(150, 3000);
     child_goes_on = true;
     handle(SIGUSR1, forks);

@@ -8,7 +8,12 @@
 #include <pthread.h>
 #include <ucontext.h>
 
-enum { STACK = 256 << 10, PAINT = 0xa5, CALLS = 40, PLAIN = 2048, WITH_STACKS = 4096, FRAME = 512 /* the context's own */ };
+#if defined(__aarch64__)
+enum { WITH_STACKS = 4096 + 64 }; /* twice as many registers to unwind */
+#else
+enum { WITH_STACKS = 4096 };
+#endif
+enum { STACK = 256 << 10, PAINT = 0xa5, CALLS = 40, PLAIN = 2048, FRAME = 512 /* the context's own */ };
 
 static ucontext_t outside, inside;
 static unsigned char *stack;

@@ -1,4 +1,4 @@
-/* A filter that answers madvise with 0 and does nothing, as older emulators do, or with an error. Expects: calloc gives zeros in every size, also when memory
+/* A filter that answers madvise with 0 and does nothing, as older emulators do, some for guards alone, or with an error. Expects: calloc gives zeros in every size, also when memory
  * has gone back and come again, and hardened mode stops nothing. (The filter comes after the start, and the archive does not see it.) */
 // test: timeout=120 flavours=preload,shared
 #include "expect.h"
@@ -14,13 +14,16 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { SKIPPED = 77, SLOTS = 500, STEPS = 15000, ROUNDS = 3, PAUSE_MS = 60 };
+enum { GUARD_INSTALL = 102, SKIPPED = 77, SLOTS = 500, STEPS = 15000, ROUNDS = 3, PAUSE_MS = 60 };
 
-static bool answer_advice(unsigned code)
+/* To advice from `least` on. */
+static bool answer_advice(unsigned code, unsigned least)
 {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, least, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | code),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
@@ -67,10 +70,10 @@ static void *come_and_go(void *number)
     return NULL;
 }
 
-static void run_under(unsigned code)
+static void run_under(unsigned code, unsigned least)
 {
     pthread_t thread;
-    if (!answer_advice(code))
+    if (!answer_advice(code, least))
         _exit(SKIPPED);
     expect(pthread_create(&thread, NULL, come_and_go, (void *)1) == 0);
     come_and_go((void *)2);
@@ -80,13 +83,13 @@ static void run_under(unsigned code)
 
 int main(void)
 {
-    static const unsigned codes[] = { 0, EPERM, EINVAL };
+    static const unsigned codes[][2] = { { 0, 0 }, { EPERM, 0 }, { EINVAL, 0 }, { 0, GUARD_INSTALL } };
     for (unsigned i = 0; i < sizeof codes / sizeof *codes; i++) {
         int status = 0;
         pid_t child = fork();
         expect(child >= 0);
         if (child == 0)
-            run_under(codes[i]);
+            run_under(codes[i][0], codes[i][1]);
         expect(waitpid(child, &status, 0) == child && WIFEXITED(status));
         if (WEXITSTATUS(status) == SKIPPED)
             return puts("no filter can be installed here"), SKIPPED;

@@ -104,7 +104,7 @@ int main()
     run_threads(THREADS / 10);
     const std::size_t settled = resident_bytes();
     run_threads(THREADS - THREADS / 10);
-    expect(resident_bytes() < settled + (std::size_t(4) << 20));
+    expect(resident_bytes() < settled + (std::size_t(4) << 20) || not_emulated("account of resident pages without its own"));
     for (unsigned round = 1; round <= PTHREAD_DESTRUCTOR_ITERATIONS; round++)
         expect(rounds_seen[round] == THREADS * (KEYS + 1));
     for (char *block : left_behind) {

@@ -40,7 +40,7 @@ static void expect_grown_at_most(size_t bytes, size_t settled, size_t now)
 {
     if (now > settled + bytes)
         printf("%zu KiB resident, then %zu\n", settled >> 10, now >> 10), fflush(stdout);
-    expect(now <= settled + bytes);
+    expect(now <= settled + bytes || not_emulated("account of resident pages without its own"));
 }
 
 static void run_one(void *(*body)(void *), uintptr_t argument)
@@ -111,7 +111,7 @@ static void free_while_the_owner_ends(void)
             churn_free(atomic_exchange(&given[i], NULL));
         expect(pthread_join(thread, NULL) == 0);
     }
-    expect(resident_in_use() < 32 * MIB);
+    expect(resident_in_use() < 32 * MIB || not_emulated("account of resident pages without its own"));
 }
 
 /* --- destructors that allocate ------------------------------------------------------------------------------------------- */
@@ -164,13 +164,14 @@ static void threads_with_destructors(unsigned count)
 
 static void destructors_that_allocate(void)
 {
+    unsigned count = getenv("HAK_TEST_EMULATOR") == NULL ? THREADS : THREADS / 10;
     expect(pthread_key_create(&key, allocates_at_the_end) == 0);
-    threads_with_destructors(THREADS);   /* until as many heaps are full as threads have ever been at once */
+    threads_with_destructors(count); /* until as many heaps are full as threads have ever been at once */
     size_t settled = resident_bytes();
     for (int round = 0; round < ROUNDS; round++)
-        threads_with_destructors(THREADS);
+        threads_with_destructors(count);
     expect_grown_at_most(4 * MIB, settled, resident_bytes());
-    expect(atomic_load(&last_rounds) == (ROUNDS + 1) * THREADS);
+    expect(atomic_load(&last_rounds) == (ROUNDS + 1) * count);
 }
 
 /* --- cancellation -------------------------------------------------------------------------------------------------------- */
@@ -179,7 +180,7 @@ static void free_it(void *p) { churn_free(*(void **)p); }
 
 static void *is_cancelled(void *argument)
 {
-    static __thread unsigned seed;   /* not a register's, which cancellation may lose */
+    static __thread unsigned seed; /* not a register's, which cancellation may lose */
     seed = (unsigned)(uintptr_t)argument;
     for (;;) {
         void *block = churn_make(&seed);
@@ -334,6 +335,8 @@ static void no_more_address_space(void)
 static void served_where_no_heap_can_be_had(void)
 {
     pthread_t thread, keeper, askers[WITHOUT_HEAP];
+    if (not_emulated("RLIMIT_AS"))
+        return;
     expect(pthread_key_create(&late_key, frees_late) == 0);
     expect(pthread_create(&thread, NULL, ends_late, NULL) == 0 && pthread_join(thread, NULL) == 0);
     expect(pthread_create(&keeper, NULL, keeps_its_heap, NULL) == 0);

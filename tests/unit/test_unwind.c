@@ -78,6 +78,23 @@ static __attribute__((noinline)) uint32_t depth_without(void)
     return count;
 }
 
+/* Its return address is signed, where processors do that. */
+#if defined(__aarch64__)
+__attribute__((target("branch-protection=pac-ret")))
+#endif
+static __attribute__((noinline)) uint32_t depth_signed(void)
+{
+    take(NULL);
+    return count;
+}
+
+static void through_signed_frames(void **state)
+{
+    (void)state;
+    uint32_t plain = depth_without();
+    expect_eq(depth_signed(), plain);
+}
+
 static void through_generated_code(void **state)
 {
     (void)state;
@@ -302,6 +319,7 @@ static void tables_that_change(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(through_signed_frames),
         cmocka_unit_test(through_generated_code),
         cmocka_unit_test(generated_code_and_functions_in_turn),
         cmocka_unit_test(deep_generated_code),

@@ -18,6 +18,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from emulated import FACTOR, of_program, on_library
+
 HERE = pathlib.Path(__file__).resolve().parent
 MODES = ({}, {"HAKMEM_HARDEN": "1"}, {"HAKMEM_SAMPLE_GUARDS": "10"}, {"HAKMEM_PROFILE": "ready", "HAKMEM_STATS": "exact"},
          {"HAKMEM_PROFILE": "1", "HAKMEM_PROFILE_INTERVAL": "4096"}, {"HAKMEM_HARDEN": "1", "HAKMEM_SAMPLE_GUARDS": "10"},
@@ -31,10 +34,10 @@ def without_cores():
 
 def run(library, command, folder, **settings):
     env = {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_")}
-    env |= {"HAKMEM_MISUSE": "report", "LD_PRELOAD": library} | settings
-    done = subprocess.run(command, env=env, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=300, check=False,
+    command, env = on_library(library, command, env | {"HAKMEM_MISUSE": "report"} | settings)
+    done = subprocess.run(command, env=env, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=300 * FACTOR, check=False,
                           preexec_fn=without_cores)
-    return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    return done.returncode, done.stdout.decode(errors="replace"), of_program(done.stderr.decode(errors="replace"))
 
 
 def model(library, folder):

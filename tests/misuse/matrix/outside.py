@@ -14,6 +14,9 @@ import resource
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
+from emulated import FACTOR, on_library
+
 SIZES = (24, 100, 1000, 4096, 20000, 100_000, 262_144, 1 << 20, 2_000_000, 8 << 20)
 KINDS = ("over-1", "over-16", "over-256", "over-4096", "over-mib", "jump-mib", "under-16", "zeros-kept", "freed-write",
          "freed-write-elsewhere", "twice", "twice-later", "twice-elsewhere", "interior", "misaligned", "freed-realloc")
@@ -31,8 +34,9 @@ def without_cores():
 def ending(library, program, kind, size):
     """When the program was stopped."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_")}
-    done = subprocess.run([program, kind, str(size)], env=dict(env, LD_PRELOAD=library, HAKMEM_HARDEN="1"), stdin=subprocess.DEVNULL,
-                          capture_output=True, timeout=60, check=False, preexec_fn=without_cores)
+    command, env = on_library(library, [program, kind, str(size)], dict(env, HAKMEM_HARDEN="1"))
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * FACTOR, check=False,
+                          preexec_fn=without_cores)
     if done.returncode > 0:
         sys.exit(f"outside {kind} {size}: ended with {done.returncode}: {done.stderr.decode(errors='replace')}")
     if done.returncode == 0:

@@ -21,6 +21,9 @@ import signal
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
+from emulated import FACTOR, of_program, on_library, some
+
 HARDENED = "hardened" in sys.argv[4:]
 REPORT = "report" in sys.argv[4:]
 SIZES = (16, 48, 64, 640, 1024, 10 << 10, 100 << 10, 2 << 20)
@@ -185,11 +188,11 @@ def run(library, program, case):
     """None, or what is wrong."""
     *arguments, mode, wanted = case
     env = {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_")}
-    env.update(mode, LD_PRELOAD=library, **({"HAKMEM_HARDEN": "1"} if HARDENED else {}),
-               **({"HAKMEM_MISUSE": "report"} if REPORT else {}))
-    done = subprocess.run([program, *arguments], env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
+    env.update(mode, **({"HAKMEM_HARDEN": "1"} if HARDENED else {}), **({"HAKMEM_MISUSE": "report"} if REPORT else {}))
+    command, env = on_library(library, [program, *arguments], env)
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * FACTOR,
                           check=False, preexec_fn=without_cores)
-    out, said = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    out, said = done.stdout.decode(errors="replace"), of_program(done.stderr.decode(errors="replace"))
     pointer = re.match(r"calling with (0x[0-9a-f]+)\n", out)
     fine = pointer is not None
     if fine and wanted is None:
@@ -206,7 +209,7 @@ def run(library, program, case):
 
 def main():
     library, program, part = sys.argv[1:4]
-    cases = list({"double": double_cases, "invalid": invalid_cases, "sized": sized_cases, "written": written_cases}[part]())
+    cases = some(list({"double": double_cases, "invalid": invalid_cases, "sized": sized_cases, "written": written_cases}[part]()))
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         problems = [text for text in pool.map(lambda case: run(library, program, case), cases) if text]
     print(f"{len(cases)} cases, {len(problems)} not as expected", *problems, sep="\n  ")
