@@ -90,6 +90,9 @@ function(hakmem_add_override source flavour)
       set_property(TEST "${test}" PROPERTY ENVIRONMENT "LD_PRELOAD=${hakmem_preload_malloc_only}")
     endif()
   endforeach()
+  if(flavour STREQUAL "shared" AND TEST "override.${stem}.shared")
+    hakmem_in_list(brief "override.${stem}.shared" ${target})
+  endif()
 endfunction()
 
 hakmem_glob(sources "override/test_*.c" "override/test_*.cpp")
@@ -139,6 +142,9 @@ foreach(source IN LISTS sources)
   hakmem_register("misuse.${stem}" misuse "${source}"
     COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/misuse/run.py"
             "$<TARGET_FILE:hakmem>" "$<TARGET_FILE:${target}>" "${source}")
+  if(stem MATCHES "^double_free" AND TEST "misuse.${stem}")
+    hakmem_in_list(brief "misuse.${stem}" ${target})
+  endif()
 endforeach()
 
 # All mistakes by all calls in all sizes: one program, one script, a table.

@@ -6,6 +6,8 @@ A program that no test has run on HAKMEM has no row.
   gen_compatibility.py --check    fails when it is not what this program writes
 """
 import ast
+import json
+import math
 import pathlib
 import re
 import sys
@@ -16,12 +18,13 @@ SOAK = ROOT / "tests" / "soak.txt"
 sys.dont_write_bytecode = True
 
 from gen_options_doc import table
-from systems import kept
+from systems import COUNTS, kept
 
+GUARD = ROOT / "bench" / "guard" / "golden.json"
 MUSL = """## musl
 
-`./dev test musl` builds for musl 1.2 and runs the tests by musl's loader. `./dev bench --musl` builds programs too
-and measures them ([benchmarks.md](benchmarks.md#on-musl)).
+`./dev test musl` builds for musl 1.2 and runs the tests by musl's loader; every change runs a part of them (`./dev test musl-brief`).
+`./dev bench --musl` builds programs too and measures them ([benchmarks.md](benchmarks.md#on-musl)).
 Of 2 MiB of locked memory, which hold a process of musl but none of glibc, the library's file takes 540 KiB.
 
 - musl's loader has no room for thread-local words of a library opened by `dlopen`: preload `libhakmem.so` or link with it.
@@ -120,13 +123,30 @@ def systems():
     return SYSTEMS + "\n" + table(["System", "C library", "Compiler", *families], body) + ("\nFailed:\n\n" + "".join(failed) if failed else "")
 
 
+COMPILERS = """## Compilers
+
+`./dev test compiler RELEASE COMPILER` builds the library and its tests in a root of that Debian (`gcc`, `clang-19`; `clang+lto`:
+optimised at link time); what passed stands above. The instructions of the benchmarks of `bench/guard` inside of the library, by those of
+gcc 12's:
+"""
+
+
+def compilers():
+    """A row for each compiler, a column for each benchmark, and their geometric mean."""
+    counts = json.loads(COUNTS.read_text(encoding="utf-8"))
+    own = json.loads(GUARD.read_text(encoding="utf-8"))["gcc 12 x86_64"]
+    ratios = {name: [found[each] / own[each] for each in own] for name, found in sorted(counts.items())}
+    body = [[name, *(f"{ratio:.3f}" for ratio in found), f"{math.prod(found) ** (1 / len(found)):.3f}"] for name, found in ratios.items()]
+    return COMPILERS + "\n" + table(["Compiler", *own, "Mean"], body)
+
+
 def page(text):
     """The page's text."""
     rows = items(text)
     parts = ["# Compatibility\n\nThe programs and tests that HAKMEM has run with, failures included; what is not listed was not tested, or is\n"
              "[not supported](../README.md#limits). The soak ran on\n"
              f"{line(text, 'Machine')}, at commit {line(text, 'Commit')}:\n{line(text, 'Verdict')}.\n",
-             REPLACED, systems(), MUSL,
+             REPLACED, systems(), *([compilers()] if COUNTS.exists() else []), MUSL,
              "\n".join(["## Programs in the tests of every change\n", *each_change(), ""])]
     suite_rows, loads = list(suites(rows)), list(programs(rows))
     if suite_rows:
