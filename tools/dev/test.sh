@@ -94,7 +94,7 @@ test_system() {
 
 # test_musl_brief: the short list of musl, where its tools can be had.
 test_musl_brief() {
-  if ensure musl; then
+  if ensure musl && quietly cross python3 -B tools/cross.py --tests x86_64-linux-musl; then
     target=brief_programs
     test_preset musl -L '^brief$' "$@"
     target=
