@@ -284,7 +284,7 @@ def run_compiler(release, compiler, families):
     name, _, lto = compiler.partition("+")
     kind, dash, number = name.partition("-")
     packages = dict.fromkeys((*BUILDERS, name, {"gcc": "g++", "clang": "lld"}[kind] + dash + number))
-    root = bare_root("compiler", tuple(packages), release)
+    root = bare_root(f"compiler-{release}-{compiler}", tuple(packages), release)
     place = root / ROOT.relative_to("/")
     stage(place, project_files("src", "include", "tests", "tools", "bench/guard", "cmake", "starter", "CMakeLists.txt", "LICENSE"))
     benchmarks = place / "out/release"
