@@ -7,7 +7,6 @@ A program that no test has run on HAKMEM has no row.
 """
 import ast
 import json
-import math
 import pathlib
 import re
 import sys
@@ -18,9 +17,8 @@ SOAK = ROOT / "tests" / "soak.txt"
 sys.dont_write_bytecode = True
 
 from gen_options_doc import table
-from systems import COUNTS, kept
+from systems import COUNTS, kept, mean, ratios
 
-GUARD = ROOT / "bench" / "guard" / "golden.json"
 MUSL = """## musl
 
 `./dev test musl` builds for musl 1.2 and runs the tests by musl's loader; every change runs a part of them (`./dev test musl-brief`).
@@ -133,11 +131,9 @@ gcc 12's:
 
 def compilers():
     """A row for each compiler, a column for each benchmark, and their geometric mean."""
-    counts = json.loads(COUNTS.read_text(encoding="utf-8"))
-    own = json.loads(GUARD.read_text(encoding="utf-8"))["gcc 12 x86_64"]
-    ratios = {name: [found[each] / own[each] for each in own] for name, found in sorted(counts.items())}
-    body = [[name, *(f"{ratio:.3f}" for ratio in found), f"{math.prod(found) ** (1 / len(found)):.3f}"] for name, found in ratios.items()]
-    return COMPILERS + "\n" + table(["Compiler", *own, "Mean"], body)
+    found = {name: ratios(counts) for name, counts in sorted(json.loads(COUNTS.read_text(encoding="utf-8")).items())}
+    body = [[name, *(f"{ratio:.3f}" for ratio in each.values()), f"{mean(each):.3f}"] for name, each in found.items()]
+    return COMPILERS + "\n" + table(["Compiler", *next(iter(found.values())), "Mean"], body)
 
 
 def page(text):
