@@ -14,6 +14,7 @@
 Results are kept in tests/systems.txt, a line for each system and family of tests; a new result replaces the old one."""
 import collections
 import concurrent.futures
+import importlib
 import json
 import math
 import os
@@ -207,7 +208,7 @@ class Compiled(Inside):
         kind, dash, number = self.c.partition("-")
         self.cxx = {"gcc": "g++", "clang": "clang++"}[kind] + dash + number
         if lto:
-            self.more = ("-flto",) if kind == "gcc" else ("-flto", "-fuse-ld=lld")   # which needs no index in an archive
+            self.more = ("-flto",) if kind == "gcc" else ("-flto", "-fuse-ld=lld", "-Wno-unused-command-line-argument")   # lld needs no index in an archive
             self.archiver = f"gcc-ar{dash}{number}" if kind == "gcc" else "ar"
 
     def build_library(self):
@@ -230,10 +231,10 @@ class Compiled(Inside):
     def beside(self):
         """The compiler's version, and the guard's counts."""
         sys.path.insert(0, str(ROOT / "bench/guard"))
-        from guard import BENCHMARKS, count  # pylint: disable=import-outside-toplevel
+        guard = importlib.import_module("guard")
         said = self.call([self.c, "--version"])[1]
         version = re.search(r"(\d+)\.\d+", said).group(1)
-        return version, {name: count(command, self.tested, self.release) for name, command in BENCHMARKS.items()}
+        return version, {name: guard.count(command, self.tested, self.release) for name, command in guard.BENCHMARKS.items()}
 
 
 # --- roots -------------------------------------------------------------------------------------------------------------------
