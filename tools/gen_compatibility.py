@@ -124,8 +124,8 @@ def systems():
 COMPILERS = """## Compilers
 
 `./dev test compiler RELEASE COMPILER` builds the library and its tests in a root of that Debian (`gcc`, `clang-19`; `clang+lto`:
-optimised at link time, but for the library, which never is); what passed stands above. The instructions of the benchmarks of `bench/guard` inside of the library, by those of
-gcc 12's:
+optimised at link time, but for the library, which never is); what passed stands above. The instructions of the benchmarks of
+`bench/guard` inside of the library, by those of gcc 12's:
 """
 
 
