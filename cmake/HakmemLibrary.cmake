@@ -8,7 +8,7 @@ set_source_files_properties("${PROJECT_SOURCE_DIR}/src/unity_rare.c" PROPERTIES 
 
 # hakmem_add_unit(<target> <protect> <interpose> [<source>...]): the compiled units, with or without the checks of every free, and with or without
 # what stands in front of functions beyond malloc's family. Never as input of link-time optimisation, which a project around this
-# one may ask for: the compiler would hold its own declarations of malloc's names and of std::bad_alloc against those here.
+# one may ask for, by CMake or by -flto: the compiler would hold its own declarations of malloc's names and of std::bad_alloc against those here.
 function(hakmem_add_unit target protect interpose)
   set(sources ${ARGN})
   if(NOT sources)
@@ -20,7 +20,7 @@ function(hakmem_add_unit target protect interpose)
     "HAK_PROTECT=$<BOOL:${protect}>" "HAK_INTERPOSE=$<STREQUAL:${interpose},all>")
   set_target_properties(${target} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
   target_compile_options(${target} PRIVATE
-    ${HAKMEM_OPTIMIZE} -fPIC -fvisibility=hidden -ftls-model=initial-exec)
+    ${HAKMEM_OPTIMIZE} -fno-lto -fPIC -fvisibility=hidden -ftls-model=initial-exec)
   hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fno-semantic-interposition -fcf-protection=none
     -mbranch-protection=standard)
 endfunction()
@@ -33,7 +33,7 @@ function(hakmem_add_beside target shared)
   target_compile_definitions(${target} PRIVATE HAK_OVERRIDE=1 NDEBUG HAK_SHARED=${shared})
   set_target_properties(${target} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
   target_compile_options(${target} PRIVATE
-    ${HAKMEM_OPTIMIZE} -O2 -foptimize-sibling-calls -fPIC -fvisibility=hidden -ftls-model=initial-exec)
+    ${HAKMEM_OPTIMIZE} -O2 -fno-lto -foptimize-sibling-calls -fPIC -fvisibility=hidden -ftls-model=initial-exec)
   hakmem_add_flags_if_known(${target} PRIVATE -fno-plt -fcf-protection=none -mbranch-protection=standard)
 endfunction()
 file(GLOB hakmem_interposed CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/interpose/*.c")

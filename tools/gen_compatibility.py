@@ -6,6 +6,7 @@
   gen_compatibility.py --check    fails when it is not what this program writes
 """
 import ast
+import json
 import pathlib
 import re
 import sys
@@ -17,7 +18,7 @@ PLACES_KEPT = ROOT / "tests" / "places.txt"
 sys.dont_write_bytecode = True
 
 from gen_options_doc import table
-from systems import kept
+from systems import COUNTS, kept, mean, ratios
 
 PLACES = """## Places
 
@@ -30,8 +31,8 @@ Where a sanitizer's malloc serves, HAKMEM never starts: making heaps, profiles a
 
 MUSL = """## musl
 
-`./dev test musl` builds for musl 1.2 and runs the tests by musl's loader. `./dev bench --musl` builds programs too
-and measures them ([benchmarks.md](benchmarks.md#on-musl)).
+`./dev test musl` builds for musl 1.2 and runs the tests by musl's loader; every change runs a part of them (`./dev test musl-brief`).
+`./dev bench --musl` builds programs too and measures them ([benchmarks.md](benchmarks.md#on-musl)).
 Of 2 MiB of locked memory, which hold a process of musl but none of glibc, the library's file takes 540 KiB.
 
 - musl's loader has no room for thread-local words of a library opened by `dlopen`: preload `libhakmem.so` or link with it.
@@ -137,13 +138,28 @@ def systems():
     return SYSTEMS + "\n" + table(["System", "C library", "Compiler", *families], body) + ("\nFailed:\n\n" + "".join(failed) if failed else "")
 
 
+COMPILERS = """## Compilers
+
+`./dev test compiler RELEASE COMPILER` builds the library and its tests in a root of that Debian (`gcc`, `clang-19`; `clang+lto`:
+optimised at link time, but for the library, which never is); what passed stands above. The instructions of the benchmarks of
+`bench/guard` inside of the library, by those of gcc 12's:
+"""
+
+
+def compilers():
+    """A row for each compiler, a column for each benchmark, and their geometric mean."""
+    found = {name: ratios(counts) for name, counts in sorted(json.loads(COUNTS.read_text(encoding="utf-8")).items())}
+    body = [[name, *(f"{ratio:.3f}" for ratio in each.values()), f"{mean(each):.3f}"] for name, each in found.items()]
+    return COMPILERS + "\n" + table(["Compiler", *next(iter(found.values())), "Mean"], body)
+
+
 def page(text):
     """The page's text."""
     rows = items(text)
     parts = ["# Compatibility\n\nThe programs and tests that HAKMEM has run with, failures included; what is not listed was not tested, or is\n"
              "[not supported](../README.md#limits). The soak ran on\n"
              f"{line(text, 'Machine')}, at commit {line(text, 'Commit')}:\n{line(text, 'Verdict')}.\n",
-             REPLACED, systems(), places(), MUSL,
+             REPLACED, systems(), *([compilers()] if COUNTS.exists() else []), places(), MUSL,
              "\n".join(["## Programs in the tests of every change\n", *each_change(), ""])]
     suite_rows, loads = list(suites(rows)), list(programs(rows))
     if suite_rows:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds the packages and, on request, installs each in a bare root and uses it there.
 
-  package.py [--test] [WHAT...]     WHAT: wheel deb rpm crates conan; all that can be built here without it
+  package.py [--test] [WHAT...]     WHAT: wheel deb rpm crates conan tarball; all that can be built here without it
 
 They go to out/package/dist. Debian's are built twice, and must come out with the same bytes."""
 import argparse
@@ -10,7 +10,7 @@ import sys
 
 from package_common import OUT, Failed
 
-KINDS = ("wheel", "deb", "rpm", "crates", "conan")
+KINDS = ("wheel", "deb", "rpm", "crates", "conan", "tarball")
 
 
 def parsed():

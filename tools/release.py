@@ -23,8 +23,9 @@ import time
 import package_common as common
 from package_common import OUT, ROOT, Failed, fresh, git, project_files, run, stage, tarball, version
 
+SOURCE = "hakmem-{}-source.tar.gz"   # recipes name it
 TESTED = ROOT / "out" / "tested"
-PACKAGES = ("wheel", "deb", "rpm", "crates", "conan")
+PACKAGES = ("wheel", "deb", "rpm", "crates", "conan", "tarball")
 
 
 def section(text, number):
@@ -105,7 +106,7 @@ def make(folder, number):
     """Everything that is given out."""
     tree = fresh(OUT / "source") / f"hakmem-{number}"
     stage(tree, project_files())
-    tarball(tree, folder / f"hakmem-{number}-source.tar.gz")
+    tarball(tree, folder / SOURCE.format(number))
     shutil.rmtree(OUT / "dist", ignore_errors=True)
     run([sys.executable, "-B", ROOT / "tools" / "package.py", *PACKAGES])
     for path in sorted((OUT / "dist").iterdir()):

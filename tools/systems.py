@@ -5,12 +5,18 @@
                                     preloaded into programs of that system and into tests, built here or, for a system that is older
                                     than this one, there. FAMILY: override, hardened.override, misuse, programs, unit, api; all without
                                     a name. As root, on Debian.
+  systems.py compiler RELEASE COMPILER [FAMILY...]   in such a root, the library and the tests built there by gcc or clang, of
+                                    which that Debian may have several (clang-19); gcc+lto and clang+lto: optimised at link time.
+                                    Then the instructions of bench/guard's benchmarks inside of the library are counted: in the mean at
+                                    most 3 % more than gcc 12's.
   systems.py note SYSTEM REPORT...  takes over what ctest has reported (JUnit) for a system; of a test in several reports the last
 
 Results are kept in tests/systems.txt, a line for each system and family of tests; a new result replaces the old one."""
 import collections
 import concurrent.futures
+import importlib
 import json
+import math
 import os
 import pathlib
 import platform
@@ -23,12 +29,17 @@ from xml.etree import ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "tests" / "systems.txt"
+COUNTS = ROOT / "tests" / "compilers.json"
+GUARD = ROOT / "bench" / "guard" / "golden.json"
 PACKAGES = ("python3", "perl", "git", "sqlite3", "redis-server")
 COMPILERS = ("gcc", "g++", "libc6-dev", "libcmocka-dev")
+BUILDERS = ("gcc", "g++", "clang", "cmake", "ninja-build", "python3", "libcmocka-dev", "pkg-config", "valgrind", "lld")
+COMPILED = ("misuse", "api", "unit", "override", "hardened.override")   # families that another compiler is tried with
 OLDER = ("bullseye",)   # than the systems on which this is run
 PROGRAMS = ("scripts", "sqlite", "git", "redis")
 FAMILIES = ("misuse", "programs", "api", "unit", "override", "hardened.override")
 SKIPPED, LATE, SECONDS, JOBS = 77, 124, 900, 2
+MOST_INSTRUCTIONS = 1.03   # by those of gcc 12's library
 HEAD = ("system", "C library", "compiler", "family", "passed", "failed", "skipped", "which failed")
 sys.dont_write_bytecode = True
 
@@ -76,6 +87,10 @@ def note(system, reports):
 
 class Inside:
     """The tests, in the root, where the project's files and what is built lie at the same places as outside."""
+    c, cxx, archiver = "gcc", "g++", "ar"
+    # The system is older than this one: it has mallinfo in place of mallinfo2, and without -fno-plt the address of malloc would
+    # be that of the program's own entry in its PLT.
+    more = ("-Dmallinfo2=mallinfo", "-fno-plt")
 
     def __init__(self, families):
         self.families = families
@@ -100,11 +115,8 @@ class Inside:
         """0, at once where it is built already."""
         if target.exists():
             return 0
-        compiler = ["g++", "-std=gnu++17"] if source.suffix == ".cpp" else ["gcc", "-std=gnu17"]
-        # The system is older than this one: it has mallinfo in place of mallinfo2, and without -fno-plt the address of malloc would
-        # be that of the program's own entry in its PLT.
-        older = ("-Dmallinfo2=mallinfo", "-fno-plt")
-        status, said = self.call([*compiler, "-D_GNU_SOURCE", *older, "-w", "-I", ROOT / "include", source, "-o", target, *flags])
+        compiler = [self.cxx, "-std=gnu++17"] if source.suffix == ".cpp" else [self.c, "-std=gnu17"]
+        status, said = self.call([*compiler, *self.more, "-D_GNU_SOURCE", "-w", "-I", ROOT / "include", source, "-o", target, *flags])
         if status != 0:
             print(f"{source.name} does not build:\n{said}", flush=True)
         return status
@@ -161,7 +173,7 @@ class Inside:
         objects = {path: self.debug / "objects" / ("_".join(path.relative_to(ROOT).parts) + ".o")
                    for path in (ROOT / "src").rglob("*.c") if not path.name.startswith("unity")}
         self.each(lambda path: self.build(path, objects[path], *self.checked(), "-c"), objects)
-        self.call(["ar", "rcs", archive, *objects.values()])
+        self.call([self.archiver, "rcs", archive, *objects.values()])
 
     def program(self, name):
         self.result("programs", name, *self.call([sys.executable, "-B", ROOT / f"tests/programs/test_{name}.py", self.tested,
@@ -179,7 +191,50 @@ class Inside:
                 self.each(self.inner, (ROOT / "tests" / folder).glob("test_*.c*"))
         if any("override" in family for family in self.families):
             self.each(self.override, (ROOT / "tests/override").glob("test_*.c*"))
-        (ROOT / "results.json").write_text(json.dumps([" ".join(platform.libc_ver()), self.results]), encoding="utf-8")
+        (ROOT / "results.json").write_text(json.dumps([" ".join(platform.libc_ver()), self.results, *self.beside()]), encoding="utf-8")
+
+    def beside(self):
+        """What else is told."""
+        return ()
+
+
+class Compiled(Inside):
+    """The same by a compiler of the root's, which builds the library too."""
+
+    def __init__(self, compiler, families):
+        super().__init__(families)
+        self.more = ()
+        self.c, _, lto = compiler.partition("+")
+        kind, dash, number = self.c.partition("-")
+        self.cxx = {"gcc": "g++", "clang": "clang++"}[kind] + dash + number
+        if lto:
+            self.more = ("-flto",) if kind == "gcc" else ("-flto", "-fuse-ld=lld", "-Wno-unused-command-line-argument")   # lld needs no index in an archive
+            self.archiver = f"gcc-ar{dash}{number}" if kind == "gcc" else "ar"
+
+    def build_library(self):
+        build = ROOT / "out/built"
+        flags = " ".join(self.more)
+        command = ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_C_COMPILER={self.c}",
+                   f"-DCMAKE_C_FLAGS={flags}", f"-DCMAKE_AR=/usr/bin/{self.archiver}", "-DHAKMEM_BUILD_TESTS=OFF", "-DHAKMEM_BUILD_BENCH=OFF",
+                   "-DHAKMEM_BUILD_DEMO=OFF"]
+        for step in (command, ["cmake", "--build", build]):
+            status, said = self.call(step)
+            if status != 0:
+                sys.exit(f"{self.c} does not build the library:\n{said[-3000:]}")
+        for path in build.glob("libhakmem*.so*"):
+            shutil.copy2(path, self.release, follow_symlinks=False)
+
+    def run(self):
+        self.build_library()
+        super().run()
+
+    def beside(self):
+        """The compiler's version, and the guard's counts."""
+        sys.path.insert(0, str(ROOT / "bench/guard"))
+        guard = importlib.import_module("guard")
+        said = self.call([self.c, "--version"])[1]
+        version = re.search(r"(\d+)\.\d+", said).group(1)
+        return version, {name: guard.count(command, self.tested, self.release) for name, command in guard.BENCHMARKS.items()}
 
 
 # --- roots -------------------------------------------------------------------------------------------------------------------
@@ -217,6 +272,55 @@ def run_in_root(release, families):
     return sum(row[4] for row in found), sum(row[5] for row in found)
 
 
+def tell(passed, failed):
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def ratios(counts):
+    """{benchmark: its instructions by gcc 12's}"""
+    own = json.loads(GUARD.read_text(encoding="utf-8"))["gcc 12 x86_64"]
+    return {name: counts[name] / number for name, number in own.items()}
+
+
+def mean(found):
+    return math.prod(found.values()) ** (1 / len(found))
+
+
+def keep_counts(name, counts):
+    kept_counts = json.loads(COUNTS.read_text(encoding="utf-8")) if COUNTS.exists() else {}
+    COUNTS.write_text(json.dumps({**kept_counts, name: counts}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def run_compiler(release, compiler, families):
+    """How many tests have passed and failed of those that a compiler of another Debian has built."""
+    from bare import enter  # pylint: disable=import-outside-toplevel
+    from package_common import bare_root, project_files, stage  # pylint: disable=import-outside-toplevel
+    name, _, lto = compiler.partition("+")
+    kind, dash, number = name.partition("-")
+    packages = dict.fromkeys((*BUILDERS, name, {"gcc": "g++", "clang": "lld"}[kind] + dash + number))
+    root = bare_root(f"compiler-{release}-{compiler}", tuple(packages), release)
+    place = root / ROOT.relative_to("/")
+    stage(place, project_files("src", "include", "tests", "tools", "bench/guard", "cmake", "starter", "CMakeLists.txt", "LICENSE"))
+    benchmarks = place / "out/release"
+    benchmarks.mkdir(parents=True)
+    for program in [*ROOT.glob("out/release/bench_*"), ROOT / "out/release/suite_simplify"]:
+        shutil.copy2(program, benchmarks)
+    status = enter(root, ["nice", "python3", "-B", ROOT / "tools/systems.py", "compiled", compiler, *families])
+    if status != 0:
+        sys.exit(f"{release}, {compiler}: ended with {status}")
+    libc, results, version, counts = json.loads((place / "results.json").read_text(encoding="utf-8"))
+    said = f"{kind} {version}{', link-time' if lto else ''}"
+    found = list(rows(f"Debian {release}, {said}", libc, said, results))
+    keep(found)
+    keep_counts(said, counts)
+    for row in found:
+        print(f"{row[0]}: {row[3]}: {row[4]} passed, {row[5]} failed {row[7]}".rstrip(), flush=True)
+    more = mean(ratios(counts))
+    print(f"instructions: {more:.3f} of gcc 12's, {MOST_INSTRUCTIONS} allowed")
+    return sum(row[4] for row in found), sum(row[5] for row in found) + (more > MOST_INSTRUCTIONS)
+
+
 def main(arguments):
     if len(arguments) < 1 or arguments[0] in ("--help", "-h"):
         print(__doc__)
@@ -226,10 +330,12 @@ def main(arguments):
         Inside(rest).run()
     elif command == "note":
         note(rest[0], rest[1:])
+    elif command == "compiled":
+        Compiled(rest[0], rest[1:]).run()
     elif command == "root" and rest and set(rest[1:]) <= set(FAMILIES):
-        passed, failed = run_in_root(rest[0], rest[1:] or FAMILIES)
-        print(f"{passed} passed, {failed} failed")
-        return 1 if failed else 0
+        return tell(*run_in_root(rest[0], rest[1:] or FAMILIES))
+    elif command == "compiler" and len(rest) > 1 and re.match(r"(gcc|clang)(-\d+)?(\+lto)?$", rest[1]) and set(rest[2:]) <= set(COMPILED):
+        return tell(*run_compiler(rest[0], rest[1], rest[2:] or COMPILED))
     else:
         print(__doc__)
         return 2

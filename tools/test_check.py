@@ -109,7 +109,8 @@ class Needs(unittest.TestCase):
         self.assertEqual(self.groups("package", "rpm"), ["asked: build package_rpm"])
         self.assertEqual(self.groups("package", "conan"), ["asked: build"])
         self.assertEqual(self.groups("package", "--test", "deb"), ["asked: build package_test package_deb"])
-        self.assertEqual(self.groups("package"), ["asked: build package_deb package_rpm package_crates", "the lab"])
+        self.assertEqual(self.groups("package"), ["asked: build package_deb package_rpm package_crates musl", "the lab"])
+        self.assertEqual(self.groups("package", "tarball"), ["asked: build musl"])
         self.assertEqual(self.groups("package", "--help"), [])
 
     def test_rows_are_complete(self):

@@ -6,6 +6,7 @@ docs/lab.md, those of 30 rounds with ROUNDS=30 before it."""
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Sequence
@@ -20,10 +21,10 @@ pytest.importorskip("scipy")
 
 from hakmem_lab.decide import verdict
 from hakmem_lab.experiment import interleaved
-from hakmem_lab.measure import latencies, one_run, workload
+from hakmem_lab.measure import latencies, one_run, results, workload
 from hakmem_lab.measure.one_run import Metric, Outcome
 from hakmem_lab.measure.results import Plan
-from hakmem_lab.target.configuration import parse
+from hakmem_lab.target.configuration import Configuration, parse
 
 EXPERIMENTS, PLANTED = 200, 20
 ROUNDS = int(os.environ.get("ROUNDS", "10"))
@@ -74,21 +75,33 @@ class Simulated:
         return {"output": output, "quantiles": latencies.quantiles(REGEX, output)}
 
 
+@functools.cache
+def configurations() -> list[Configuration]:
+    return [parse("refill_count=32", "A"), parse("refill_count=33", "B")]
+
+
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What starts programs for each experiment is asked once: all of them are of one machine and one library."""
+    monkeypatch.setattr(one_run, "counter", lambda: COUNTER)
+    monkeypatch.setattr(results, "commit_of", functools.cache(results.commit_of))
+    monkeypatch.setattr(results.Machine, "here", functools.cache(results.Machine.here))
+
+
 def said(metric: str, seed: int, effect: float, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The verdict of one experiment."""
     monkeypatch.setattr(workload, "run", Simulated(metric, seed, effect).run)
     more = {"client": "true", "ready": "1s", "latency": REGEX} if metric == "p99" else {}
     given = {"command": ["true"], "typed": "hakmem ab", "runs": ROUNDS, "seed": seed}
     plan = Plan.model_validate({**given, "noise_check": True, "anyway": True, **more})
-    both = [parse("refill_count=32", "A"), parse("refill_count=33", "B")]
-    with interleaved.begin("ab", plan, Metric.parse(metric), both, folder / f"{seed}.jsonl") as session:
+    with interleaved.begin("ab", plan, Metric.parse(metric), configurations(), folder / f"{seed}.jsonl") as session:
         session.run()
     return verdict.compare(session.experiment, "A", "B").verdict
 
 
 @pytest.mark.parametrize("metric", EFFECTS)
-def test_metric_error_rates(hakmem_library: Path, metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_run, "counter", lambda: COUNTER)
+@pytest.mark.usefixtures("hakmem_library", "simulated")
+def test_metric_error_rates(metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [said(metric, seed, 0.0, tmp_path, monkeypatch) for seed in range(EXPERIMENTS)]
     assert words.count("GO") / EXPERIMENTS <= MOST and words.count("NO-GO") > 0
     print(f"{metric}: GO of {words.count('GO')} in {EXPERIMENTS} alike")

@@ -1,7 +1,7 @@
-# HAKMEM for Homebrew on Linux, beside hakmem-0.1.0.tar.gz of ./dev release. Not tested.
+# HAKMEM for Homebrew on Linux, beside hakmem-0.1.0-source.tar.gz of ./dev release. Not tested.
 class Hakmem < Formula
   desc "Drop-in malloc for Linux"
-  url "file://#{__dir__}/hakmem-0.1.0.tar.gz"
+  url "file://#{__dir__}/hakmem-0.1.0-source.tar.gz"
   version "0.1.0"
   license "MIT"
   depends_on "cmake" => :build

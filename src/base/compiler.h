@@ -13,6 +13,12 @@
 #else
 #define hak_forget(x) ((void)(x))
 #endif
+/* Has the compiler keep a sum, of which clang else adds the parts anew for each use. */
+#if defined(__clang__)
+#define hak_keep(x) __asm__("" : "+r"(x))
+#else
+#define hak_keep(x) ((void)(x))
+#endif
 #define hak_noinline __attribute__((noinline))
 /* Code that programs rarely run. It is placed after everything that they touch at start, because the kernel maps the neighbours of
  * each touched page (cmake/layout.ld; docs/decisions/0038). hak_aside is placed there too, but optimised for speed. */

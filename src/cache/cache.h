@@ -76,7 +76,9 @@ extern __thread intptr_t hak__thread_word __attribute__((tls_model("initial-exec
 
 hak_inline struct hak_heap *hak__heap_current(void)
 {
-    return (struct hak_heap *)((uintptr_t)&hak__sentinel + (uintptr_t)hak__thread_word);
+    uintptr_t heap = (uintptr_t)&hak__sentinel + (uintptr_t)hak__thread_word;
+    hak_keep(heap);
+    return (struct hak_heap *)heap;
 }
 
 hak_inline void hak__heap_set_current(const void *heap)

@@ -7,9 +7,14 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "tools"))
+import release
+
 RECIPES = ROOT / "packaging/recipes"
 PARSERS = {"APKBUILD": ["sh", "-n"], "default.nix": ["nix-instantiate", "--parse"], "hakmem.rb": ["ruby", "-c"]}
 VERSIONED = ("APKBUILD", "default.nix", "vcpkg.json", "hakmem.rb")
@@ -20,6 +25,11 @@ class Recipes(unittest.TestCase):
         for name in VERSIONED:
             versions = set(re.findall(r"\d+\.\d+\.\d+", (RECIPES / name).read_text(encoding="utf-8")))
             self.assertEqual(versions, {os.environ["HAK_TEST_VERSION"]}, name)
+
+    def test_source_is_that_of_the_release(self):
+        for name in ("APKBUILD", "hakmem.rb"):
+            text = (RECIPES / name).read_text(encoding="utf-8").replace("$pkgver", os.environ["HAK_TEST_VERSION"])
+            self.assertEqual(set(re.findall(r"hakmem-[\w.-]+\.tar\.gz", text)), {release.SOURCE.format(os.environ["HAK_TEST_VERSION"])}, name)
 
     def test_options_exist(self):
         known = set(re.findall(r"option\((HAKMEM_\w+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")))

@@ -1,16 +1,17 @@
 """What the program tests share: running a program on HAKMEM and proving that HAKMEM served it.
 
-A test runs one workload on the system's malloc and then on HAKMEM, in two of its modes, and
+A test runs one workload on the system's malloc and then on HAKMEM, in two or three of its modes, and
 expects the same result each time:
 
     statistics   HAKMEM_STATS=1: the mode of every user, blocks counted where batches move
     exact        HAKMEM_STATS=exact: every call goes the slow way and is counted
+    hardened     HAKMEM_HARDEN=1, with --hardened
 
 Two things prove that HAKMEM served a program. Its own statistics, printed by each process at exit,
 must count at least as many blocks (or calls) as the workload is known to need. And the dynamic
 linker, asked by LD_DEBUG=bindings, must have bound every reference to malloc's family to the library.
 
-A test is started as `test_NAME.py LIBRARY [ARGUMENT...] [--peer]`. With --peer the library is another allocator,
+A test is started as `test_NAME.py LIBRARY [ARGUMENT...] [--hardened] [--peer]`. With --peer the library is another allocator,
 which prints no statistics: this tells a fault of HAKMEM from a fault of every replaced malloc.
 """
 
@@ -86,23 +87,23 @@ class Allocator:
     It adds up the statistics of all processes that it ran, for `require`.
     """
 
-    def __init__(self, name, shared_object=None, statistics=None):
+    def __init__(self, name, shared_object=None, statistics=None, **options):
         self.name = name
         self.shared_object = shared_object
         self.statistics = statistics
+        self.options = options
         self.refilled = 0
         self.calls = 0
         self.processes = 0
         self.lock = threading.Lock()
 
     def environment(self, extra=None):
-        environment = {key: value for key, value in os.environ.items()
-                       if key != "LD_PRELOAD" and (not key.startswith("HAKMEM_") or key == "HAKMEM_HARDEN")}
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("LD_PRELOAD", "HAKMEM_"))}
         if self.shared_object:
             environment["LD_PRELOAD"] = str(self.shared_object)
         if self.statistics:
             environment["HAKMEM_STATS"] = self.statistics
-        return {**environment, **(extra or {})}
+        return {**environment, **self.options, **(extra or {})}
 
     def run(self, command, cwd=None, extra=None, input=None, expect=0, limit_s=None):
         """Run a program to its end, take up its statistics and return its standard output.
@@ -151,16 +152,18 @@ class Allocator:
 class Setup:
     """What a test gets: the library, further arguments, ways to run programs, a directory of its own."""
 
-    def __init__(self, shared_object, arguments, peer, directory):
+    def __init__(self, shared_object, options, directory):
         self.shared_object = shared_object
-        self.arguments = arguments
+        self.arguments = options.arguments
         self.directory = directory
         self.system = Allocator("the system's malloc")
-        if peer:
+        if options.peer:
             self.replaced = [Allocator(shared_object.name, shared_object)]
         else:
             self.replaced = [Allocator("HAKMEM, statistics", shared_object, "1"),
                              Allocator("HAKMEM, exact", shared_object, "exact")]
+        if options.hardened:
+            self.replaced.append(Allocator("HAKMEM, hardened", shared_object, "1", HAKMEM_HARDEN="1"))
 
     def compare(self, workload, refilled, calls):
         """Run `workload(allocator, directory)` on every allocator and expect equal results.
@@ -222,13 +225,14 @@ def main(test):
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shared_object", metavar="LIBRARY", type=pathlib.Path, help="the allocator to preload")
     parser.add_argument("arguments", nargs="*", help="what this test needs besides; see its CMakeLists.txt")
+    parser.add_argument("--hardened", action="store_true", help="run on HAKMEM in hardened mode too")
     parser.add_argument("--peer", action="store_true", help="the library is another allocator, without statistics")
     options = parser.parse_intermixed_args()
     try:
         shared_object = options.shared_object.resolve(strict=True)
         directory = pathlib.Path(tempfile.mkdtemp(prefix="hakmem-"))
         try:
-            test(Setup(shared_object, options.arguments, options.peer, directory))
+            test(Setup(shared_object, options, directory))
         finally:
             shutil.rmtree(directory, ignore_errors=True)   # a process that was killed may still write
     except Skip as skip:

@@ -21,7 +21,7 @@ MODULES = [  # The slowest first, so that the others run beside it.
     "test_bytes", "test_json", "test_dict", "test_list",
 ]
 COUNTED_EXACTLY = ["test_bytes", "test_json", "test_dict", "test_list"]
-AT_ONCE = 5
+AT_ONCE = 8
 HANGS_AFTER_S = 450  # then regrtest shows the stacks and ends
 
 # A thread that ends reads its interpreter once more when it has given up the lock, by which time

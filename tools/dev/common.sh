@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # What every command of ./dev uses: words for a person, logs, installing what is missing, builds.
 PRESETS="release debug asan tsan"
-EXTRA_PRESETS="aarch64 musl riscv64"   # only by name
+EXTRA_PRESETS="aarch64 musl musl-brief riscv64"   # only by name, but musl-brief
 JOBS=$(nproc 2>/dev/null || echo 2)
 LOGS=out/log
 DEV_COMPILER=${DEV_COMPILER:-}   # gcc-13 or clang-17, and g++-13 or clang++-17 with it, in place of the presets' compilers

@@ -5,6 +5,7 @@ has_library() { { ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | grep -q "$1"
 has_cmocka() { echo '#include <cmocka.h>' | gcc -E -include stdarg.h -include stddef.h -include setjmp.h -include stdint.h -; }
 has_static_libc() { echo 'int main(void) { return 0; }' | gcc -static -x c -o /dev/null -; }
 has_python() { python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))'; }
+has_pip() { python3 -m pip --version; }
 has_venv() { python=$(lab_python) && "$python" -c 'import ensurepip, venv'; }
 has_python_tests() { runs_python_tests python3 || runs_python_tests /usr/bin/python3; }
 has_prometheus() { python3 -c 'import prometheus_client' || /usr/bin/python3 -c 'import prometheus_client'; }

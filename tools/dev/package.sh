@@ -12,9 +12,10 @@ package_needs() {
     esac
   done
   wheel=no
-  for kind in ${kinds:-wheel deb rpm crates}; do
+  for kind in ${kinds:-wheel deb rpm crates tarball}; do
     case $kind in
       wheel) wheel=yes ;;
+      tarball) groups="$groups musl" ;;
       deb | rpm | crates) groups="$groups package_$kind" ;;
     esac
   done

@@ -52,14 +52,15 @@ PYTHON
   skipped=$((skipped + $3))
 }
 
-# test_preset PRESET [CTEST OPTION...]: builds, tests, adds to passed, failed and skipped.
+# test_preset PRESET [CTEST OPTION...]: builds what of it $target names, all without, tests, adds to passed, failed and skipped.
+target=
 test_preset() {
   preset=$1
   shift
   say "== $preset"
   report=$root/$LOGS/test-$preset.xml
   rm -f "$report"
-  if ! build_preset "$preset"; then
+  if ! build_preset "$preset" "$target"; then
     say "$preset does not build"
     failed=$((failed + 1))
     return 0
@@ -91,6 +92,18 @@ test_system() {
   [ -n "$some" ] || [ ! -f "$report" ] || python3 -B tools/systems.py note "$system" "$report"
 }
 
+# test_musl_brief: the short list of musl, where its tools can be had.
+test_musl_brief() {
+  if ensure musl && quietly cross python3 -B tools/cross.py --tests x86_64-linux-musl; then
+    target=brief_programs
+    test_preset musl -L '^brief$' "$@"
+    target=
+  else
+    say "the tests on musl were skipped"
+    skipped=$((skipped + 1))
+  fi
+}
+
 # test_mutants [ARGUMENT...]: changes the lab's code in small ways and runs the tests of what was changed.
 test_mutants() {
   ensure build test
@@ -117,6 +130,12 @@ cmd_test() {
     esac
     exec python3 -B tools/systems.py root "$@"
   fi
+  if [ "${1:-}" = compiler ]; then
+    shift
+    ensure build package_test
+    build_preset release || exit 1
+    exec python3 -B tools/systems.py compiler "$@"
+  fi
   chosen=
   while [ $# -gt 0 ]; do
     case $1 in
@@ -138,9 +157,10 @@ cmd_test() {
   ensure programs lint || say "some tests will be skipped"
   mkdir -p "$LOGS"
   passed=0 failed=0 skipped=0 some=$*
-  for one in ${chosen:-$PRESETS lab}; do
+  for one in ${chosen:-$PRESETS musl-brief lab}; do
     case $one in
       lab) test_lab "$@" ;;
+      musl-brief) test_musl_brief "$@" ;;
       aarch64)
         ensure aarch64
         test_system "64-bit Arm, 4 KiB" aarch64 "$@"
