@@ -39,7 +39,7 @@ pub const LIMIT: Setting<Bytes> = Setting::new("limit\0");
 /// Thread that returns memory while the program's threads sleep. 1: start it soon; 0: never; auto: run it while the program has two threads and 16 MiB mapped.
 pub const BACKGROUND: Setting<Word> = Setting::new("background\0");
 
-/// What returning memory may cost: the calls that return it and the faults that bring it back, as a percentage of time. Within it freed memory goes back after 50 ms to 60 s, as experience shows, and the excess of a large burst at once where no background thread runs. More returns memory sooner.
+/// What returning memory may cost: the calls that return it and the faults that bring it back, as a percentage of time. Within it freed memory goes back after 50 ms to 60 s, as experience shows; at once the excess of a large burst where no background thread runs, and unused slabs as the process's peak rises. More returns memory sooner.
 pub const RETURN: Setting<Word> = Setting::new("return\0");
 
 /// Huge pages. auto: prefault new memory of heaps that touch nearly all of theirs, and collapse what has long been full; always: request them everywhere; never: neither.
