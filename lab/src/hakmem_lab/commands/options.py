@@ -269,9 +269,17 @@ def plan(
     return Plan(command=list(command or []), **{**common, **asked, **more})
 
 
+def absolute(path: Path) -> Path:
+    """A path from the root; a LabError if it is of a folder that is gone."""
+    try:
+        return path.absolute()
+    except FileNotFoundError:
+        raise LabError(f"{path}: the working folder has been removed", "Change into another one.") from None
+
+
 def expect_writable(path: Path) -> None:
     """For a file that is written when all else is done: a LabError now, if it could not be."""
-    folder = path.absolute().parent
+    folder = absolute(path).parent
     if not folder.is_dir():
         raise LabError(f"{path}: there is no folder {folder}", "Make it, or give another file.")
     if path.is_dir():
