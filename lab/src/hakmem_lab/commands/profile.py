@@ -19,6 +19,7 @@ from hakmem_lab.target import process
 from hakmem_lab.terminal.amounts import counted, in_bytes
 from hakmem_lab.terminal.console import out, remark
 from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.files import write_whole
 
 if TYPE_CHECKING:
     from hakmem_lab.profile.formats import Report
@@ -186,7 +187,7 @@ def write(report: Report, path: Path, kind: str, title: str) -> None:
         ".html": lambda: flame.page(report, kind, title).encode(errors="replace"),
     }
     try:
-        path.write_bytes(make[ending_of(path)]())
+        write_whole(path, make[ending_of(path)]())
     except OSError as error:
         raise LabError(f"{path}: {error.strerror}") from None
 
