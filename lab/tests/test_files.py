@@ -14,6 +14,7 @@ from hakmem_lab.profile.heap_dumps import Profile
 from hakmem_lab.terminal.errors import LabError
 from hakmem_lab.terminal.files import write_whole
 from tests.conftest import files_of_at_most
+from tests.inside import hakmem
 
 
 def test_a_full_disk_leaves_the_former_profile(tmp_path: Path) -> None:
@@ -24,6 +25,17 @@ def test_a_full_disk_leaves_the_former_profile(tmp_path: Path) -> None:
     with files_of_at_most(100), pytest.raises(LabError, match="File too large"):
         profile.write(report, path, "live", "")
     assert path.read_bytes() == former and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("ending", profile.ENDINGS)
+def test_what_can_be_read_again(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"x{ending}"
+    profile.write(formats.Report({}, ("live",), 1000, Profile(1000, [], [])), path, "live", "")
+    done = hakmem("profile", path)
+    if ending == ".heap":
+        assert done.returncode == 0, done.stderr
+    else:
+        assert done.returncode == 1 and "is not a profile that can be read again" in done.stderr.replace("\n", " ")
 
 
 def test_links_and_modes_stay(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 import time
@@ -121,6 +122,7 @@ def profile(
     elif len(targets) == 1 and is_core(Path(targets[0])):
         report = named(in_memory.of_core(Path(targets[0]), library))
     else:
+        expect_program(targets)
         expect_kind(kind, heap_dumps.OF_PROGRAM)
         found, status = of_program(targets, {"HAKMEM_PROFILE_INTERVAL": str(parse_bytes(interval))}, library=library)
         report, standard = named(found), "peak"
@@ -200,6 +202,15 @@ def is_dump(path: Path) -> bool:
     except OSError:
         return False
     return head.startswith((b"heap_v2/", b'{"hakmem_profile"'))
+
+
+def expect_program(targets: list[str]) -> None:
+    """Against files of -o that cannot be read again."""
+    from hakmem_lab.profile.heap_dumps import DUMPS
+
+    path = Path(targets[0])
+    if len(targets) == 1 and path.name.endswith(ENDINGS) and path.is_file() and not os.access(path, os.X_OK):
+        raise LabError(f"{path} is not a profile that can be read again", f"Give {DUMPS}.")
 
 
 def parse_bytes(text: str) -> int:
