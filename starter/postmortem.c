@@ -418,7 +418,7 @@ struct search {
     const char *folder;
     uint64_t pid; /* 0: any */
     struct record best, next;
-    unsigned found, bad;
+    unsigned found, bad, others;
 };
 
 /* The latest record wins, and of those from one second the larger process. */
@@ -427,9 +427,12 @@ static void consider(const char *name, void *argument)
     struct search *search = argument;
     size_t length = strlen(name), end = sizeof HAK_BOX_END - 1;
     char path[PATH_SIZE];
-    if (length <= end || strcmp(name + length - end, HAK_BOX_END) != 0
-        || (search->pid != 0 && number_at(name, NULL) != search->pid))
+    if (length <= end || strcmp(name + length - end, HAK_BOX_END) != 0)
         return;
+    if (search->pid != 0 && number_at(name, NULL) != search->pid) {
+        search->others++;
+        return;
+    }
     hak__format(path, sizeof path, "%s/%s", search->folder, name);
     if (!record_open(&search->next, path)) {
         search->bad++;
@@ -458,6 +461,8 @@ int command_postmortem(int count, char **words)
     } else if (code != 0) {
         return complain("%s: cannot be read (error %u)", words[0], (uint64_t)code);
     }
+    if (search.found + search.bad == 0 && search.others != 0)
+        return complain("%s: no black box of process %u, but %u of others", words[0], search.pid, (uint64_t)search.others);
     if (search.found == 0)
         return complain("%s: no black box%s", words[0], search.bad != 0 ? " that can be read" : "; HAKMEM_BLACKBOX=DIR makes one");
     say_page(&search.best);

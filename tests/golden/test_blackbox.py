@@ -248,6 +248,7 @@ class BlackBox(unittest.TestCase):
             self.assertEqual(len(said.splitlines()), 1, said)
         page = self.page()
         self.assertIn("blackbox_user", page)
+        self.assertIn("no black box of process 6, but 6 of others", self.page(self.box, 6, status=1))
 
     def test_few_points(self):
         """Memory grows in each quarter, although the point of its end comes a moment after it."""
