@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.errors import LabError, UsageError
 
 if TYPE_CHECKING:
     from hakmem_lab.decide.exports import Report
@@ -306,7 +306,7 @@ def seconds(text: str, option: str) -> float:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|)\s*", text)
     value = float(found[1]) * {"ms": 0.001, "s": 1, "": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
     if not 0 < value <= LONGEST_S:
-        raise LabError(f"{option} {text}: not a time above 0", "Examples: 90s, 15m, 2h.")
+        raise UsageError(f"{option} {text}: not a time above 0", "Examples: 90s, 15m, 2h.")
     return value
 
 

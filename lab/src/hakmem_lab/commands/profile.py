@@ -19,7 +19,7 @@ from hakmem_lab.commands import options as opt
 from hakmem_lab.target import process
 from hakmem_lab.terminal.amounts import counted, in_bytes
 from hakmem_lab.terminal.console import out, remark
-from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.errors import LabError, UsageError
 from hakmem_lab.terminal.files import write_whole
 
 if TYPE_CHECKING:
@@ -106,12 +106,12 @@ def profile(
 
     if off:
         if len(targets) != 1 or not targets[0].isdigit():
-            raise LabError("--off takes a process id", "Example: hakmem profile --off $(pgrep -n redis-server)")
+            raise UsageError("--off takes a process id", "Example: hakmem profile --off $(pgrep -n redis-server)")
         end_profile(int(targets[0]))
         return
     if diff:
         if len(targets) != 2:
-            raise LabError("--diff takes two files", "Example: hakmem profile --diff before.heap after.heap")
+            raise UsageError("--diff takes two files", "Example: hakmem profile --diff before.heap after.heap")
         reports = [named(heap_dumps.read(Path(each))) for each in targets]
         report, kind = formats.difference(*reports), "growth"
     elif len(targets) == 1 and targets[0].isdigit() and not Path(targets[0]).exists():
@@ -141,7 +141,7 @@ def profile(
 
 def expect_kind(kind: str | None, known: tuple[str, ...]) -> None:
     if kind is not None and kind not in known:
-        raise LabError(f"--kind {kind}: this profile has {', '.join(known)}")
+        raise UsageError(f"--kind {kind}: this profile has {', '.join(known)}")
 
 
 def only_heap(found: Profile, name: str | None) -> Profile:
@@ -170,7 +170,7 @@ def ending_of(path: Path) -> str:
     """What names the format of a file."""
     ending = next((each for each in ENDINGS if path.name.endswith(each)), None)
     if ending is None:
-        raise LabError(f"{path}: no format has this ending", f"Known are {', '.join(ENDINGS)}.")
+        raise UsageError(f"{path}: no format has this ending", f"Known are {', '.join(ENDINGS)}.")
     return ending
 
 
@@ -217,7 +217,7 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+)([KMG]?)(i?B)?", text, re.IGNORECASE)
     value = int(match[1]) * SUFFIXES.get(match[2].upper(), 1) if match else 0
     if not 1 <= value <= 1 << 40:
-        raise LabError(f"--interval {text}: not a size", "Examples: 512K, 2M, 1.")
+        raise UsageError(f"--interval {text}: not a size", "Examples: 512K, 2M, 1.")
     return value
 
 
