@@ -350,7 +350,9 @@ def table(report: Report, kind: str, rows: int) -> None:
         out.print(one_line(line), soft_wrap=True, markup=False)
     if len(found) > rows:
         out.print(f"... and {len(found) - rows} more")
-    if not found and kind == "live":
+    if not report.samples:
+        remark("hakmem: no block was sampled; a smaller --interval samples more")
+    elif not found and kind == "live":
         remark("hakmem: all sampled blocks had been freed by then; --kind peak shows the peak")
     elif kind == "peak" and report.total("live").bytes < total.bytes:
         remark(
