@@ -133,7 +133,7 @@ class Metric:
     def _quantile(self, outcome: Outcome) -> float:
         """One of a client's latencies."""
         if outcome.quantiles is None:
-            raise UsageError(
+            raise LabError(
                 f"--metric {self.name} needs the latencies of a client", "Give --client and --latency REGEX."
             )
         if self.name not in outcome.quantiles:
