@@ -9,6 +9,7 @@ enum {
     BAR = 40,
     BIG_SHARE = 30,
     QUARTERS = 4,
+    PARTS = 1024,
     CLASS_ROWS = 6,
     STACK_ROWS = 5,
     FRAME_ROWS = 8,
@@ -160,19 +161,30 @@ static unsigned points_of_growth(const struct record *record)
     return !at_limit && life - record->points[count - 1].ms > life / 2 ? record->count : count;
 }
 
+/* Between two points memory counts as having grown evenly. */
+static int64_t resident_at(const struct hak_box_point *points, unsigned count, uint64_t ms)
+{
+    unsigned to = 1;
+    while (to + 1 < count && points[to].ms < ms)
+        to++;
+    if (count < 2)
+        return (int64_t)points[0].resident;
+    const struct hak_box_point *before = &points[to - 1], *after = &points[to];
+    int64_t part = (int64_t)((ms - before->ms) * PARTS / (after->ms - before->ms));
+    return (int64_t)before->resident + ((int64_t)after->resident - (int64_t)before->resident) / PARTS * part;
+}
+
 /* The bytes that each quarter of that time added. */
 static uint64_t quarters_of(const struct record *record, int64_t growth[QUARTERS])
 {
     unsigned count = points_of_growth(record);
     const struct hak_box_point *first = &record->points[0], *last = &record->points[count - 1];
-    uint64_t span = last->ms - first->ms, before = first->resident;
-    unsigned at = 0;
+    uint64_t span = last->ms - first->ms;
+    int64_t before = (int64_t)first->resident;
     for (unsigned q = 0; q < QUARTERS; q++) {
-        uint64_t until = first->ms + span * (q + 1) / QUARTERS;
-        while (at + 1 < count && record->points[at + 1].ms <= until)
-            at++;
-        growth[q] = (int64_t)record->points[at].resident - (int64_t)before;
-        before = record->points[at].resident;
+        int64_t now = resident_at(record->points, count, first->ms + span * (q + 1) / QUARTERS);
+        growth[q] = now - before;
+        before = now;
     }
     return last->resident > first->resident ? last->resident - first->resident : 0;
 }
@@ -406,7 +418,7 @@ struct search {
     const char *folder;
     uint64_t pid; /* 0: any */
     struct record best, next;
-    unsigned found, bad;
+    unsigned found, bad, others;
 };
 
 /* The latest record wins, and of those from one second the larger process. */
@@ -415,9 +427,12 @@ static void consider(const char *name, void *argument)
     struct search *search = argument;
     size_t length = strlen(name), end = sizeof HAK_BOX_END - 1;
     char path[PATH_SIZE];
-    if (length <= end || strcmp(name + length - end, HAK_BOX_END) != 0
-        || (search->pid != 0 && number_at(name, NULL) != search->pid))
+    if (length <= end || strcmp(name + length - end, HAK_BOX_END) != 0)
         return;
+    if (search->pid != 0 && number_at(name, NULL) != search->pid) {
+        search->others++;
+        return;
+    }
     hak__format(path, sizeof path, "%s/%s", search->folder, name);
     if (!record_open(&search->next, path)) {
         search->bad++;
@@ -446,6 +461,8 @@ int command_postmortem(int count, char **words)
     } else if (code != 0) {
         return complain("%s: cannot be read (error %u)", words[0], (uint64_t)code);
     }
+    if (search.found + search.bad == 0 && search.others != 0)
+        return complain("%s: no black box of process %u, but %u of others", words[0], search.pid, (uint64_t)search.others);
     if (search.found == 0)
         return complain("%s: no black box%s", words[0], search.bad != 0 ? " that can be read" : "; HAKMEM_BLACKBOX=DIR makes one");
     say_page(&search.best);

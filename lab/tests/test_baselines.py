@@ -192,7 +192,7 @@ def test_save_and_against(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) 
     better = hakmem("ab", "--against", "main", "--runs", "4", "--b", "refill_count=64")
     assert "BETTER" in better.stdout and "against the baseline" in better.stdout
     assert "The verdict is on the change of B's gain over A since the baseline" in " ".join(better.stdout.split())
-    said = hakmem("ab", "--against", "main", "--save", "main", status=1).stderr
+    said = hakmem("ab", "--against", "main", "--save", "main", status=2).stderr
     assert "would replace" in said
     path = tmp_path / "hakmem-results" / "baselines" / "main.json"
     path.write_text(

@@ -120,7 +120,8 @@ def test_sweep_command(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> 
     ],
 )
 def test_sweep_mistakes(hakmem_library: Path, hakmem: Hakmem, arguments: list[str], part: str) -> None:
-    assert part in " ".join(hakmem("sweep", *arguments, "--", "true", status=1).stderr.split())
+    status = 1 if part == "is not a number" else 2
+    assert part in " ".join(hakmem("sweep", *arguments, "--", "true", status=status).stderr.split())
 
 
 def test_compare_command(hakmem_library: Path, hakmem: Hakmem) -> None:

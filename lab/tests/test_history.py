@@ -93,4 +93,6 @@ def test_command(hakmem: Hakmem, tmp_path: Path) -> None:
     assert ">CHANGED<" in page and 'href="6.json"' in page
     (series,) = json.loads(hakmem("history", "kept", "--json").stdout)["series"]
     assert series["changes"][0]["after"] == "0000006" and len(series["levels"]) == 2
+    done = hakmem("history", "kept", "--page", "kept", status=1)
+    assert "0000006 after 0000005" in done.stdout and "cannot write kept" in done.stderr.replace("\n", " ")
     assert "there is no such file or folder" in hakmem("history", "nowhere", status=1).stderr

@@ -207,7 +207,8 @@ def test_what_cannot_be_written_is_said_before_the_program_runs(
     Path("folder.html").mkdir()
     Path("binary").write_bytes(b"leak:\xff\xfe")
     done = hakmem(*arguments, "--", "touch", "ran")
-    assert done.returncode == 1 and said in done.stderr.replace("\n", " ") and not Path("ran").exists()
+    assert done.returncode == (2 if "this profile has" in said or "no format" in said else 1)
+    assert said in done.stderr.replace("\n", " ") and not Path("ran").exists()
     assert "Traceback" not in done.stderr
 
 

@@ -47,6 +47,15 @@ def test_signals_pass_through(number: signal.Signals) -> None:
         assert child.wait(60) == -number
 
 
+@pytest.mark.parametrize(("command", "status"), [("run --stats json", 125), ("profile -o x.heap", 1)])
+def test_a_working_folder_that_is_gone(tmp_path: Path, command: str, status: int) -> None:
+    lab = shlex.join([sys.executable, "-m", "hakmem_lab"])
+    gone = f"mkdir gone && cd gone && rmdir ../gone && {lab} {command} -- true"
+    done = subprocess.run(["sh", "-c", gone], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == status and "the working folder has been removed" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_streams_that_are_closed() -> None:
     """The program finds them closed; what the lab opens does not take their places."""
     command = shlex.join([*COMMAND, "--stats", "text", "--", "sh", "-c", "echo x; exit 7"])

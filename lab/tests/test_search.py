@@ -20,6 +20,7 @@ from hakmem_lab.measure import one_run, results
 from hakmem_lab.measure.one_run import Outcome, RunFailed
 from hakmem_lab.measure.results import MetricModel
 from hakmem_lab.terminal.errors import INTERRUPTED, LabError
+from tests.conftest import files_of_at_most
 
 RING = "HAKMEM_L2_RING_CAP"
 REFILL = "HAKMEM_REFILL_COUNT"
@@ -70,6 +71,12 @@ def begin(hakmem_library: Path, tmp_path: Path) -> Begin:
         return Search.create(SearchPlan.model_validate(plan | more), tmp_path / name)
 
     return create
+
+
+def test_a_full_disk_leaves_no_search_without_a_plan(tmp_path: Path, begin: Begin) -> None:
+    with files_of_at_most(100), pytest.raises((LabError, OSError)):
+        begin()
+    assert not list(tmp_path.glob("*.study"))
 
 
 def refusal(call: Callable[[], object]) -> tuple[str, str | None]:

@@ -260,7 +260,7 @@ def test_ab_of_a_server(
     assert all(each["peak_rss_bytes"] > 60 << 20 for each in values)
     assert "Shift of latencies" in (tmp_path / document["files"]["page"]).read_text()
     for wrong, part in ((asked[:2], "--client needs --ready"), (asked[2:4], "need --client")):
-        said = hakmem("ab", *arguments, *wrong, *program, status=1).stderr
+        said = hakmem("ab", *arguments, *wrong, *program, status=2).stderr
         assert part in " ".join(said.split())
     said = hakmem("ab", *arguments, "--metric", "p99", "--", "true", status=1).stderr
     assert "needs the latencies of a client" in " ".join(said.split())

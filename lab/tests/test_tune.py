@@ -149,7 +149,8 @@ def test_interrupted_search_goes_on(hakmem_library: Path, hakmem: Hakmem, tmp_pa
     ],
 )
 def test_mistakes(hakmem_library: Path, hakmem: Hakmem, arguments: list[str], part: str) -> None:
-    assert part in " ".join(hakmem("tune", *arguments, "--", "true", status=1).stderr.split())
+    status = 2 if part.startswith(("not a time", "Known are", "did you mean")) else 1
+    assert part in " ".join(hakmem("tune", *arguments, "--", "true", status=status).stderr.split())
 
 
 def test_a_foreign_file_is_not_overwritten(hakmem_library: Path, hakmem: Hakmem, tmp_path: Path) -> None:

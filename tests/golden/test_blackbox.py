@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -268,6 +269,21 @@ class BlackBox(unittest.TestCase):
             self.assertEqual(len(said.splitlines()), 1, said)
         page = self.page()
         self.assertIn("blackbox_user", page)
+        self.assertIn("no black box of process 6, but 6 of others", self.page(self.box, 6, status=1))
+
+    def test_few_points(self):
+        """Memory grows in each quarter, although the point of its end comes a moment after it."""
+        self.held("hold", 64)
+        path = self.files()[0]
+        content = bytearray(path.read_bytes())
+        slot, points = self.records(path)[1] + 16, 128 * 40
+        ms, resident = struct.unpack_from("<Q112xQ", content, slot)
+        start = len(content) - 2 * int.from_bytes(content[16:24], "little") - points
+        content[start:start + points] = bytes(points)
+        for number, (when, part) in enumerate(((0.01, 0.02), (1, 0.25), (2.03, 0.5), (3.06, 0.75), (4.06, 1))):
+            struct.pack_into("<5Q", content, start + number * 40, int(when / 5.27 * ms), int(part * resident), 0, 0, 0)
+        path.write_bytes(content)
+        self.assertIn("Verdict: a leak", self.page(path))
 
     def test_one_slot_is_enough(self):
         """A byte that changed in the last record costs that record, not the one before it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hakmem_lab.commands import options as opt
-from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.errors import UsageError
 
 if TYPE_CHECKING:
     from hakmem_lab.decide.baselines import Baseline
@@ -101,14 +101,14 @@ class Asked:
         """A server's part of the plan, checked before anything starts."""
         if case.client is None:
             if case.ready is not None or case.latency is not None:
-                raise LabError(
+                raise UsageError(
                     "--ready and --latency need --client", "The program is then a server: docs/lab.md, Servers."
                 )
             return {}
         from hakmem_lab.measure import latencies, server_runner
 
         if case.ready is None:
-            raise LabError("--client needs --ready", server_runner.READY_EXAMPLE)
+            raise UsageError("--client needs --ready", server_runner.READY_EXAMPLE)
         server_runner.parse_ready(case.ready)
         if case.latency is not None:
             latencies.check(case.latency)
@@ -212,7 +212,7 @@ def ab(
             finish(interleaved.resume(resume, "ab"), wanted)
             return
         if until_decided and max_runs < runs:
-            raise LabError(f"--max-runs {max_runs} is below --runs {runs}", "Give a larger --max-runs.")
+            raise UsageError(f"--max-runs {max_runs} is below --runs {runs}", "Give a larger --max-runs.")
         known = baseline_of(against, folder, save) if against is not None else None
         a, b = sides(a, b, save, known)
         asked = Asked(
@@ -248,7 +248,7 @@ def baseline_of(name: str, folder: Path, save: str | None) -> Baseline:
     from hakmem_lab.decide import baselines
 
     if save == name:
-        raise LabError(f"--save {name} would replace what --against {name} reads", "Save under another name.")
+        raise UsageError(f"--save {name} would replace what --against {name} reads", "Save under another name.")
     return baselines.load(name, baselines.path_of(name, folder))
 
 
@@ -270,7 +270,7 @@ def sides(a: str | None, b: str | None, save: str | None, known: Baseline | None
     if save is not None:
         return ("alloc:system" if a is None else a), ("" if b is None else b)
     if a is None or b is None:
-        raise LabError("--a and --b are needed", "Example: hakmem ab --a '' --b 'refill_count=64' -- PROGRAM")
+        raise UsageError("--a and --b are needed", "Example: hakmem ab --a '' --b 'refill_count=64' -- PROGRAM")
     return a, b
 
 
@@ -290,12 +290,12 @@ def programs(
 
     if file is not None:
         if program or params or any(hooks.values()):
-            raise LabError(
+            raise UsageError(
                 "--cases says which programs run, with which parameters, input, --prepare and --cleanup",
                 "Put them into the file, as keys of a [[case]].",
             )
         if asked.max_runs is not None:
-            raise LabError("--until-decided works for one program only", "Leave it out, and give --runs.")
+            raise UsageError("--until-decided works for one program only", "Leave it out, and give --runs.")
         whole, found = case_file.read(file)
         runs = asked.runs if whole.runs is None else whole.runs
         return replace(asked, runs=runs, warmup=asked.warmup if whole.warmup is None else whole.warmup), found
@@ -303,7 +303,7 @@ def programs(
         return replace(asked, max_runs=None), [case_again(name, each) for name, each in known.cases.items()]
     one_run.resolve(program)
     if asked.max_runs is not None and (params or known is not None):
-        raise LabError("--until-decided works for one program without parameters or baseline", "Give --runs instead.")
+        raise UsageError("--until-decided works for one program without parameters or baseline", "Give --runs instead.")
     return asked, case_file.of_program(program, case_file.parse_params(params), **hooks)
 
 
@@ -399,7 +399,7 @@ def finish_all(
     from hakmem_lab.experiment import multi_case
 
     if wanted.record is not None:
-        raise LabError("--record works for one program only", "Run the cases one by one, as parts of a record.")
+        raise UsageError("--record works for one program only", "Run the cases one by one, as parts of a record.")
     parts = begin_all(asked, found, out)
     if known is not None:
         for part in parts:
@@ -417,7 +417,7 @@ def begin_all(asked: Asked, found: list[Case], out: Path | None) -> list[Part]:
     from hakmem_lab.experiment import interleaved, multi_case
 
     if out is not None and out.suffix == ".jsonl":
-        raise LabError(f"--out {out}: several cases need a folder", "Give a folder.")
+        raise UsageError(f"--out {out}: several cases need a folder", "Give a folder.")
     stem = folder = interleaved.results_path("ab", out).with_suffix("")
     number = 1
     while folder.exists():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hakmem_lab.commands import options as opt
-from hakmem_lab.terminal.errors import ERROR, LabError
+from hakmem_lab.terminal.errors import ERROR, UsageError
 
 if TYPE_CHECKING:
     from hakmem_lab.experiment.interleaved import Session
@@ -104,7 +104,7 @@ def configurations(alloc: str, extra: list[str], library: Path | None) -> list[C
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice or len(found) < 2:
         problem = f"{', '.join(twice)}: given twice" if twice else "a comparison needs at least two allocators"
-        raise LabError(problem, "Example: hakmem compare --alloc system,hakmem -- PROGRAM")
+        raise UsageError(problem, "Example: hakmem compare --alloc system,hakmem -- PROGRAM")
     return found
 
 

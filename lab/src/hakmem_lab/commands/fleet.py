@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from hakmem_lab.commands import options as opt
-from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.errors import LabError, UsageError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -133,9 +133,9 @@ def plan(
     from hakmem_lab.terminal import console
 
     if as_ and as_ not in plans.FORMATS:
-        raise LabError(f"--as {as_}: not one of {', '.join(plans.FORMATS)}")
+        raise UsageError(f"--as {as_}: not one of {', '.join(plans.FORMATS)}")
     if looks not in ("daily", "end"):
-        raise LabError(f"--looks {looks}: neither daily nor end")
+        raise UsageError(f"--looks {looks}: neither daily nor end")
     wanted = [*metrics.METRICS, *(metrics.of_user(each, "target") for each in target or [])]
     wanted += [metrics.of_user(each, "guard") for each in guard or []]
     settings = {
@@ -171,7 +171,7 @@ def first_day(text: str) -> int:
     try:
         return int(datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=timezone.utc).timestamp())
     except ValueError:
-        raise LabError(f"--start {text}: not a date", "Example: --start 2026-05-04") from None
+        raise UsageError(f"--start {text}: not a date", "Example: --start 2026-05-04") from None
 
 
 def _show_plan(made: Plan, path: Path) -> None:
@@ -305,7 +305,7 @@ def diff(
     from hakmem_lab.terminal.amounts import in_bytes
 
     if parca and pyroscope:
-        raise LabError("--parca and --pyroscope: one of them at a time")
+        raise UsageError("--parca and --pyroscope: one of them at a time")
     if parca or pyroscope:
         made = profilers.Parca if parca else profilers.Pyroscope
         server = made(parca or pyroscope, host_label, _token(token_file), timeout)

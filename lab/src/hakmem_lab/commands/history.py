@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hakmem_lab.commands import options as opt
-from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.errors import ERROR, LabError
 
 if TYPE_CHECKING:
     from hakmem_lab.decide.history import Series
@@ -50,6 +50,7 @@ def history(
     from hakmem_lab.decide import history as histories
     from hakmem_lab.experiment import interleaved
     from hakmem_lab.target import libhakmem
+    from hakmem_lab.terminal import extras
 
     given = sources or [interleaved.FOLDER]
     found = histories.gather(read(given), histories.positions(libhakmem.source_tree()))
@@ -64,6 +65,8 @@ def history(
         show(found)
     files = opt.draw_page(target, draw)
     opt.tell(files, json, lambda: {"series": [each.model_dump(mode="json") for each in found]})
+    if not files and extras.has("plotly"):
+        raise typer.Exit(ERROR)
 
 
 def show(found: Sequence[Series]) -> None:

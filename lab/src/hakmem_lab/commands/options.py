@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.errors import LabError, UsageError
 
 if TYPE_CHECKING:
     from hakmem_lab.decide.exports import Report
@@ -269,9 +269,17 @@ def plan(
     return Plan(command=list(command or []), **{**common, **asked, **more})
 
 
+def absolute(path: Path) -> Path:
+    """A path from the root; a LabError if it is of a folder that is gone."""
+    try:
+        return path.absolute()
+    except FileNotFoundError:
+        raise LabError(f"{path}: the working folder has been removed", "Change into another one.") from None
+
+
 def expect_writable(path: Path) -> None:
     """For a file that is written when all else is done: a LabError now, if it could not be."""
-    folder = path.absolute().parent
+    folder = absolute(path).parent
     if not folder.is_dir():
         raise LabError(f"{path}: there is no folder {folder}", "Make it, or give another file.")
     if path.is_dir():
@@ -298,7 +306,7 @@ def seconds(text: str, option: str) -> float:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|)\s*", text)
     value = float(found[1]) * {"ms": 0.001, "s": 1, "": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
     if not 0 < value <= LONGEST_S:
-        raise LabError(f"{option} {text}: not a time above 0", "Examples: 90s, 15m, 2h.")
+        raise UsageError(f"{option} {text}: not a time above 0", "Examples: 90s, 15m, 2h.")
     return value
 
 

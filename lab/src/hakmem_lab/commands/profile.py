@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 import time
@@ -18,7 +19,8 @@ from hakmem_lab.commands import options as opt
 from hakmem_lab.target import process
 from hakmem_lab.terminal.amounts import counted, in_bytes
 from hakmem_lab.terminal.console import out, remark
-from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.errors import LabError, UsageError
+from hakmem_lab.terminal.files import write_whole
 
 if TYPE_CHECKING:
     from hakmem_lab.profile.formats import Report
@@ -104,12 +106,12 @@ def profile(
 
     if off:
         if len(targets) != 1 or not targets[0].isdigit():
-            raise LabError("--off takes a process id", "Example: hakmem profile --off $(pgrep -n redis-server)")
+            raise UsageError("--off takes a process id", "Example: hakmem profile --off $(pgrep -n redis-server)")
         end_profile(int(targets[0]))
         return
     if diff:
         if len(targets) != 2:
-            raise LabError("--diff takes two files", "Example: hakmem profile --diff before.heap after.heap")
+            raise UsageError("--diff takes two files", "Example: hakmem profile --diff before.heap after.heap")
         reports = [named(heap_dumps.read(Path(each))) for each in targets]
         report, kind = formats.difference(*reports), "growth"
     elif len(targets) == 1 and targets[0].isdigit() and not Path(targets[0]).exists():
@@ -120,6 +122,7 @@ def profile(
     elif len(targets) == 1 and is_core(Path(targets[0])):
         report = named(in_memory.of_core(Path(targets[0]), library))
     else:
+        expect_program(targets)
         expect_kind(kind, heap_dumps.OF_PROGRAM)
         found, status = of_program(targets, {"HAKMEM_PROFILE_INTERVAL": str(parse_bytes(interval))}, library=library)
         report, standard = named(found), "peak"
@@ -138,7 +141,7 @@ def profile(
 
 def expect_kind(kind: str | None, known: tuple[str, ...]) -> None:
     if kind is not None and kind not in known:
-        raise LabError(f"--kind {kind}: this profile has {', '.join(known)}")
+        raise UsageError(f"--kind {kind}: this profile has {', '.join(known)}")
 
 
 def only_heap(found: Profile, name: str | None) -> Profile:
@@ -167,7 +170,7 @@ def ending_of(path: Path) -> str:
     """What names the format of a file."""
     ending = next((each for each in ENDINGS if path.name.endswith(each)), None)
     if ending is None:
-        raise LabError(f"{path}: no format has this ending", f"Known are {', '.join(ENDINGS)}.")
+        raise UsageError(f"{path}: no format has this ending", f"Known are {', '.join(ENDINGS)}.")
     return ending
 
 
@@ -186,7 +189,7 @@ def write(report: Report, path: Path, kind: str, title: str) -> None:
         ".html": lambda: flame.page(report, kind, title).encode(errors="replace"),
     }
     try:
-        path.write_bytes(make[ending_of(path)]())
+        write_whole(path, make[ending_of(path)]())
     except OSError as error:
         raise LabError(f"{path}: {error.strerror}") from None
 
@@ -201,11 +204,20 @@ def is_dump(path: Path) -> bool:
     return head.startswith((b"heap_v2/", b'{"hakmem_profile"'))
 
 
+def expect_program(targets: list[str]) -> None:
+    """Against files of -o that cannot be read again."""
+    from hakmem_lab.profile.heap_dumps import DUMPS
+
+    path = Path(targets[0])
+    if len(targets) == 1 and path.name.endswith(ENDINGS) and path.is_file() and not os.access(path, os.X_OK):
+        raise LabError(f"{path} is not a profile that can be read again", f"Give {DUMPS}.")
+
+
 def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+)([KMG]?)(i?B)?", text, re.IGNORECASE)
     value = int(match[1]) * SUFFIXES.get(match[2].upper(), 1) if match else 0
     if not 1 <= value <= 1 << 40:
-        raise LabError(f"--interval {text}: not a size", "Examples: 512K, 2M, 1.")
+        raise UsageError(f"--interval {text}: not a size", "Examples: 512K, 2M, 1.")
     return value
 
 
@@ -338,7 +350,9 @@ def table(report: Report, kind: str, rows: int) -> None:
         out.print(one_line(line), soft_wrap=True, markup=False)
     if len(found) > rows:
         out.print(f"... and {len(found) - rows} more")
-    if not found and kind == "live":
+    if not report.samples:
+        remark("hakmem: no block was sampled; a smaller --interval samples more")
+    elif not found and kind == "live":
         remark("hakmem: all sampled blocks had been freed by then; --kind peak shows the peak")
     elif kind == "peak" and report.total("live").bytes < total.bytes:
         remark(

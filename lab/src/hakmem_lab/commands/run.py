@@ -44,7 +44,7 @@ def stats_value(stats: str, file: Path | None) -> str:
     if stats not in STATS:
         raise LabError(f"--stats {stats}: unknown{nearest(stats, STATS)}", f"Known are {', '.join(STATS)}.")
     # Absolute, because the program may change its folder.
-    path = Path(file or f"hakmem-stats.%p.{stats}").absolute()
+    path = opt.absolute(Path(file or f"hakmem-stats.%p.{stats}"))
     remark(
         f"hakmem: statistics go to {path} when a process ends (%p is its id)"
         if "%p" in path.name

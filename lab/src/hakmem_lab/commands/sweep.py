@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hakmem_lab.commands import options as opt
-from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.errors import UsageError
 
 if TYPE_CHECKING:
     from hakmem_lab.experiment.interleaved import Session
@@ -101,19 +101,19 @@ def grid(
     from hakmem_lab.target.configuration import nearest, parse
 
     if not 1 <= len(names) <= 2 or len(names) != len(lists):
-        raise LabError(
+        raise UsageError(
             f"{len(names)} times --option and {len(lists)} times --values",
             "Give one or two options, each with its values: --option refill_count --values 16,32,64",
         )
     base = parse(common, "common", library)
     if base.allocator.kind != "ours" or base.allocator.shared_object is None:
-        raise LabError(f"--with {common}: only options of HAKMEM can be swept", "Leave out alloc:, or give lib:PATH.")
+        raise UsageError(f"--with {common}: only options of HAKMEM can be swept", "Leave out alloc:, or give lib:PATH.")
     options = libhakmem.options(base.allocator.shared_object)
     axes: list[list[tuple[str, str]]] = []
     for name, text in zip(names, lists, strict=True):
         plain = name.lower().removeprefix("hakmem_")
         if plain not in options:
-            raise LabError(f"--option {name}: unknown{nearest(plain, options)}", "docs/options.md lists the options.")
+            raise UsageError(f"--option {name}: unknown{nearest(plain, options)}", "docs/options.md lists the options.")
         axes.append([(plain, value) for value in axis_values(options[plain], text)])
     found: list[Configuration] = []
     points: list[dict[str, str]] = []
@@ -130,7 +130,7 @@ def axis_values(option: Option, text: str) -> list[str]:
 
     listed = [each.strip() for each in text.split(",") if each.strip()]
     if len(listed) != len(set(listed)) or not listed:
-        raise LabError(f"--values {text}: needs different values, separated by commas", "Example: --values 16,32,64")
+        raise UsageError(f"--values {text}: needs different values, separated by commas", "Example: --values 16,32,64")
     defaults = [each for each in listed if sweeps.same_value(option, each)]
     default = defaults[0] if defaults else option.word or str(option.standard)
     return [default, *(each for each in listed if each != default)]

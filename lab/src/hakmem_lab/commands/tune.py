@@ -9,7 +9,7 @@ import typer
 
 from hakmem_lab.commands import options as opt
 from hakmem_lab.terminal.amounts import counted
-from hakmem_lab.terminal.errors import NO_GO, LabError
+from hakmem_lab.terminal.errors import NO_GO, LabError, UsageError
 
 if TYPE_CHECKING:
     from hakmem_lab.decide.allocator_comparison import Gain
@@ -105,7 +105,7 @@ def tune(
         found = searches.Search.load(path)
     else:
         if objective not in OBJECTIVES:
-            raise LabError(f"--objective {objective}: unknown", f"Known are {', '.join(OBJECTIVES)}.")
+            raise UsageError(f"--objective {objective}: unknown", f"Known are {', '.join(OBJECTIVES)}.")
         chosen = one_run.Metric.parse(metric or objective, lower_is_better)
         path = interleaved.results_path("tune", out).with_suffix(searches.SUFFIX)
         plan = searches.SearchPlan(

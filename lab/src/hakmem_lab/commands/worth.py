@@ -52,7 +52,14 @@ def worth(
 
 def as_document(found: Any) -> dict[str, Any]:
     mean, low, high = found.bound()
-    time = {"gain": mean, "low": low, "high": high, "felt": found.felt(), "rounds": [vars(r) for r in found.rounds]}
+    time = {
+        "gain": mean,
+        "low": low,
+        "high": high,
+        "bounded": not found.why_unbounded(),
+        "felt": found.felt(),
+        "rounds": [vars(r) for r in found.rounds],
+    }
     return {"time": time, "memory": vars(found.memory) | {"most_saved": found.memory.most_saved}}
 
 

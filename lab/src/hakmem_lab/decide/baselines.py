@@ -23,6 +23,7 @@ from hakmem_lab.measure import results
 from hakmem_lab.measure.results import Experiment, Machine, Model
 from hakmem_lab.terminal.amounts import counted
 from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.files import write_whole
 
 VERSION = 1
 MEMORY_TOLERANCE = 0.05
@@ -101,9 +102,7 @@ def save(name: str, path: Path, cases: dict[str, Experiment]) -> None:
     made = Baseline(name=name, created=results.now(), commit=first.head.commit, cases=cases)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_suffix(".json.new")
-        beside.write_text(made.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        beside.replace(path)
+        write_whole(path, (made.model_dump_json(indent=1) + "\n").encode())
     except OSError as error:
         raise LabError(f"cannot save the baseline in {path}: {error.strerror}", "Choose another place.") from error
 

@@ -19,7 +19,7 @@ from hakmem_lab.measure.results import Experiment, document
 from hakmem_lab.target import libhakmem
 from hakmem_lab.terminal import amounts
 from hakmem_lab.terminal.amounts import counted
-from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.errors import LabError, UsageError
 
 FOLDER = Path("docs") / "decisions"
 RUNS = Path("bench") / "runs"
@@ -47,7 +47,7 @@ class Name(NamedTuple):
     def parse(cls, text: str) -> Name:
         """Parses NNNN-title or NNNN-title/part; a LabError for anything else."""
         if not re.fullmatch(r"\d{4}-[a-z0-9]+(-[a-z0-9]+)*(/[a-z0-9]+(-[a-z0-9]+)*)?", text):
-            raise LabError(
+            raise UsageError(
                 f"--record {text}: not of the form NNNN-title-in-words, or NNNN-title-in-words/part",
                 "Example: --record 0007-refill-count-of-64",
             )

@@ -20,7 +20,7 @@ from hakmem_lab.decide.statistics import Array, Interval
 from hakmem_lab.measure.results import NOISE, Experiment, Model
 from hakmem_lab.terminal import errors
 from hakmem_lab.terminal.amounts import counted
-from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.errors import LabError, UsageError
 
 Word = Literal["GO", "NO-GO", "INCONCLUSIVE"]
 STATUS: dict[str, int] = {"GO": errors.GO, "NO-GO": errors.NO_GO, "INCONCLUSIVE": errors.INCONCLUSIVE}
@@ -105,11 +105,11 @@ def parse_prediction(text: str) -> tuple[float, float]:
     number = r"\s*([+-]?\d+(?:\.\d+)?)\s*%?\s*"
     found = re.fullmatch(number + r"(?:\.\." + number + ")?", text)
     if found is None:
-        raise LabError(f"--predict {text}: not a range of gains in %", "Example: --predict '+0.5..1.5'")
+        raise UsageError(f"--predict {text}: not a range of gains in %", "Example: --predict '+0.5..1.5'")
     low = float(found.group(1))
     high = float(found.group(2)) if found.group(2) is not None else low
     if low > high:
-        raise LabError(f"--predict {text}: the range ends before it begins", f"Write '{high:+g}..{low:g}'.")
+        raise UsageError(f"--predict {text}: the range ends before it begins", f"Write '{high:+g}..{low:g}'.")
     return low, high
 
 

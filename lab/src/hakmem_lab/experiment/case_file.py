@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.errors import LabError, UsageError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -77,9 +77,9 @@ def parse_params(given: Sequence[str]) -> dict[str, list[Value]]:
         name, equals, values = text.partition("=")
         listed: list[Value] = [each.strip() for each in values.split(",") if each.strip()]
         if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or not listed:
-            raise LabError(f"--param {text}: not NAME=VALUE,VALUE", "Example: --param size=1,2,4 -- ./program {size}")
+            raise UsageError(f"--param {text}: not NAME=VALUE,VALUE", "Example: --param size=1,2,4 -- ./program {size}")
         if name in found or len(set(listed)) != len(listed):
-            raise LabError(f"--param {text}: given twice", "Give each name and each of its values once.")
+            raise UsageError(f"--param {text}: given twice", "Give each name and each of its values once.")
         found[name] = listed
     return found
 

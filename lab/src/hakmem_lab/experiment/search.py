@@ -102,8 +102,13 @@ class Search:
         """A new study; its file must not exist."""
         if path.exists():
             raise LabError(f"{path} exists already", f"Go on with it: hakmem tune --resume {path}")
-        found = cls(plan, path, _study(path, plan.seed, 0))
-        found.study.set_user_attr("plan", plan.model_dump(mode="json"))
+        try:
+            found = cls(plan, path, _study(path, plan.seed, 0))
+            found.study.set_user_attr("plan", plan.model_dump(mode="json"))
+        except (LabError, OSError):
+            with contextlib.suppress(OSError):
+                path.unlink()  # --resume could not use it
+            raise
         return found
 
     @classmethod

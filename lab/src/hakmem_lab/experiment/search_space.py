@@ -12,7 +12,7 @@ from pathlib import Path
 from hakmem_lab.target import libhakmem
 from hakmem_lab.target.configuration import nearest
 from hakmem_lab.target.libhakmem import Option
-from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.errors import LabError, UsageError
 
 # The tunable options, if the library has them; neither diagnostics nor safety limits.
 TUNED = (
@@ -95,7 +95,7 @@ def axes(file: Path, settings: dict[str, str], names: Sequence[str]) -> list[Axi
     chosen = []
     for name in dict.fromkeys(each.strip().lower().removeprefix("hakmem_") for each in names):
         if name not in known:
-            raise LabError(f"--options: no option {name}{nearest(name, known)}", "docs/options.md lists them.")
+            raise UsageError(f"--options: no option {name}{nearest(name, known)}", "docs/options.md lists them.")
         found = axis(known[name], presets)
         if found is None:
             raise LabError(

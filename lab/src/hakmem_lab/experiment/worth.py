@@ -44,6 +44,7 @@ SOURCE = Path(one_run.__file__).with_name("added_delay.c")
 CALIBRATION = 20_000_000  # turns of the idle loop
 LOOK_S = 0.05
 WIDEST = 100  # %: an interval from nothing to more than this advises nothing
+MOST = 0.99  # of the time: calls that took more of it are too short to be timed one by one
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Worth:
         """By round: the most that an allocator could gain, in % as hakmem ab says it."""
         found = []
         for each in self.rounds:
-            share = min((each.inside_s * felt + each.faults_s) / each.plain_s, 0.99)
+            share = min((each.inside_s * felt + each.faults_s) / each.plain_s, MOST)
             found.append(100 * share / (1 - share))
         return found
 
@@ -102,6 +103,13 @@ class Worth:
         middle, low, high = self.felt()
         least, most = with_interval(self.gains(low))[1], with_interval(self.gains(high))[2]
         return float(np.mean(self.gains(middle))), max(least, 0.0), most
+
+    def why_unbounded(self) -> str:
+        """Why the runs do not bound the time; empty: they do."""
+        _, low, high = self.bound()
+        if max(self.gains(self.felt()[0])) >= 100 * MOST / (1 - MOST):
+            return "calls and page faults, timed one by one, take longer than the whole program"
+        return "take longer ones, more --runs, or --cpu" if low <= 0 and high > WIDEST else ""
 
 
 def with_interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -230,18 +238,19 @@ def says(found: Worth) -> list[str]:
     """The bounds in sentences."""
     mean, low, high = found.bound()
     advice = "do not spend a week here" if high < 3 else "worth an afternoon" if high < 10 else "worth a comparison"
-    if low <= 0 and high > WIDEST:
-        advice = "these runs do not bound it: take longer ones, more --runs, or --cpu"
+    bound = f"at most {mean:.1f} % ({low:.1f} .. {high:.1f}) for any allocator; {advice}"
+    if why := found.why_unbounded():
+        bound = f"these runs do not bound it: {why}"
     calls = int(np.mean([each.calls for each in found.rounds]))
     plain = float(np.mean([each.plain_s for each in found.rounds]))
     inside = float(np.mean([each.inside_s for each in found.rounds]))
     faults = float(np.mean([each.faults_s for each in found.rounds]))
     felt, least, most = found.felt()
     said = [
-        f"Time: at most {mean:.1f} % ({low:.1f} .. {high:.1f}) for any allocator; {advice}.",
-        f"Of {plain:.3g} s, {inside:.3g} s are in {calls:,} calls, of which the program waits for {100 * felt:.0f} % "
-        f"({100 * least:.0f} .. {100 * most:.0f}), and {faults:.3g} s in page faults. What other addresses change in "
-        "the processor's caches is not in it.",
+        f"Time: {bound}.",
+        f"Of {plain:.3g} s, {inside:.3g} s, as timed, are in {calls:,} calls, of which the program waits for "
+        f"{100 * felt:.0f} % ({100 * least:.0f} .. {100 * most:.0f}), and {faults:.3g} s in page faults. "
+        "What other addresses change in the processor's caches is not in it.",
     ]
     memory = found.memory
     if memory.resident:

@@ -137,7 +137,7 @@ def judge(course: Course, without: tuple[int, int], pid: int) -> Verdict:
     held = last.get("live", 0) + last.get("huge", 0)
     said = f"{in_bytes(rss)} are resident, of which {in_bytes(held)} are live blocks"
     said += f"; live memory changed by {in_bytes(grown)} in {span:.0f} s."
-    nothing = f" No pointer leads to {counted(blocks, 'block')} of {in_bytes(bytes_)}."
+    nothing = f" No pointer leads to {counted(blocks, 'block')} of {in_bytes(bytes_)}." if blocks else ""
     if len(steps) and grown > max(GROWS * live[-1], 4096) and (steps >= 0).mean() >= 0.7:
         first, most = course.classes[0], course.classes[-1]
         size = max(most, key=lambda each: most[each] - first.get(each, 0))

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from hakmem_lab.measure.one_run import last_words
-from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.errors import LabError, UsageError
 
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 ENOUGH = 10  # values required beyond a quantile
@@ -22,7 +22,7 @@ def check(pattern: str) -> None:
             f"--latency {pattern}: not a regular expression: {error}", r"Example: 'took ([0-9.]+) ms'"
         ) from error
     if groups != 1:
-        raise LabError(f"--latency {pattern}: needs exactly one group around the number, has {groups}")
+        raise UsageError(f"--latency {pattern}: needs exactly one group around the number, has {groups}")
 
 
 def quantiles(pattern: str, output: str) -> dict[str, float]:

@@ -29,7 +29,7 @@ from typing import IO
 
 from hakmem_lab.children import shutdown
 from hakmem_lab.children.beside import Beside
-from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.errors import LabError, UsageError
 
 LAST_LINES = 12
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -66,7 +66,7 @@ class Metric:
                 r"Example: --metric 'ops_per_s=([0-9.]+)'",
             ) from error
         if groups != 1:
-            raise LabError(
+            raise UsageError(
                 f"--metric {text}: needs exactly one group around the number, has {groups}",
                 r"Example: --metric 'ops_per_s=([0-9.]+)'",
             )
@@ -176,7 +176,7 @@ def last_words(text: str) -> str:
 def resolve(command: Sequence[str]) -> list[str]:
     """The command with the program's full path; a LabError if there is no such program."""
     if not command:
-        raise LabError("no program given", "Put it after --, for example: hakmem ab ... -- PROGRAM ARGUMENTS")
+        raise UsageError("no program given", "Put it after --, for example: hakmem ab ... -- PROGRAM ARGUMENTS")
     program = shutil.which(command[0])
     if program is None:
         there = Path(command[0]).exists()

@@ -350,6 +350,7 @@ class Writer:
         except OSError as error:
             self.problem = f"cannot write {self.path}: {error.strerror}"
             if type_ == "head":
+                self.path.unlink(missing_ok=True)  # --resume could not use it
                 raise LabError(self.problem, "Choose another place with --out.") from error
             console.complain(self.problem, "Later runs are not saved, but the verdict includes them.")
 

@@ -25,6 +25,7 @@ from plotly.offline import get_plotlyjs
 from hakmem_lab.measure.results import Head
 from hakmem_lab.terminal.amounts import number
 from hakmem_lab.terminal.errors import LabError
+from hakmem_lab.terminal.files import write_whole
 
 COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#db2777", "#0891b2", "#ca8a04", "#475569", "#dc2626")
 MOST_SERIES = 12  # of a chart that its description mentions
@@ -157,13 +158,8 @@ class Page:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if library.name in content and not single and not library.exists():
-                beside = library.with_suffix(f".{os.getpid()}.new")  # another lab may be writing it, too
-                try:
-                    beside.write_text(chart_library(), encoding="ascii")
-                    beside.replace(library)
-                finally:
-                    beside.unlink(missing_ok=True)
-            path.write_text(content, encoding="utf-8", errors="replace")
+                write_whole(library, chart_library().encode("ascii"))  # another lab may be writing it, too
+            write_whole(path, content.encode(errors="replace"))
         except OSError as error:
             raise LabError(f"cannot write {path}: {error.strerror}", "Choose another place with --page.") from error
 

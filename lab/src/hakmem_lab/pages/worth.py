@@ -22,7 +22,10 @@ def chart(found: Worth) -> go.Figure:
 def write(found: Worth, name: str, path: Path) -> None:
     page = Page(f"What an allocator could gain for {name}")
     mean, low, high = found.bound()
-    page.verdict(Verdict(name, "AT MOST", f"{mean:.1f} % ({low:.1f} .. {high:.1f})", says(found)))
+    word, figure = "AT MOST", f"{mean:.1f} % ({low:.1f} .. {high:.1f})"
+    if found.why_unbounded():
+        word, figure = "NO BOUND", ""
+    page.verdict(Verdict(name, word, figure, says(found)))
     page.chart(chart(found), "The slope is the number of calls for which the program waits.")
     rows: list[list[Cell]] = [
         [number, each.plain_s, each.calls, each.inside_s, each.faults_s, each.slope]

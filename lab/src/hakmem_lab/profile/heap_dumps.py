@@ -241,6 +241,9 @@ def from_heap_v2(text: str) -> Profile:
     return Profile(interval, sites, parse_maps(maps), text=maps)
 
 
+DUMPS = "a file of HAKMEM_PROFILE=1, or a .heap of hakmem profile"
+
+
 def read(path: Path) -> Profile:
     """Reads a dump in either format; a LabError if the file is neither."""
     try:
@@ -251,8 +254,6 @@ def read(path: Path) -> Profile:
     except EOFError:
         raise LabError(f"{path} is truncated: it lacks the list of mappings", "Copy it whole.") from None
     except (ValueError, KeyError, IndexError, TypeError):
-        raise LabError(
-            f"{path} is not a heap profile", "Give a file that HAKMEM_PROFILE=1 or hakmem profile wrote."
-        ) from None
+        raise LabError(f"{path} is not a heap profile", f"Give {DUMPS}.") from None
     profile.path = path
     return profile

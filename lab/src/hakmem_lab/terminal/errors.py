@@ -20,3 +20,10 @@ class LabError(Exception):
         self.advice = advice
         self.status = status
         self.case = ""  # the case that it is about, if there are several
+
+
+class UsageError(LabError):
+    """A wrong command line."""
+
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__(message, advice, USAGE)
