@@ -104,12 +104,13 @@ static void addresses_above_the_usual(void **state)
     char *own = hak_heap_malloc(heap, 100);
     for (unsigned bit = 47; bit < 64; bit++) {
         uintptr_t far = (uintptr_t)1 << bit;
-        char *wrong[] = { (char *)far, p + far, huge + far, own + far, (char *)0 - far };
-        for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-            expect(hak_heap_of(wrong[i]) == NULL);
-            expect_eq(hak_is_sparse(wrong[i], 100), 0);
+        uintptr_t addresses[] = { far, (uintptr_t)p + far, (uintptr_t)huge + far, (uintptr_t)own + far, 0 - far };
+        for (unsigned i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+            void *wrong = (void *)addresses[i];
+            expect(hak_heap_of(wrong) == NULL);
+            expect_eq(hak_is_sparse(wrong, 100), 0);
             if (bit == 47 || bit == 48 || bit == 56 || bit == 63)
-                expect_invalid(wrong[i], "not from this allocator");
+                expect_invalid(wrong, "not from this allocator");
         }
         expect(hak_heap_of((void *)(uintptr_t)(far - 1)) == NULL);
     }
