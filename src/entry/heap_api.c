@@ -408,11 +408,10 @@ static int visit_heap(hak_heap_t *own, const struct hak_visit *visit)
     const struct hak_regions *regions = hak__regions_of(own);
     if (own == NULL)
         return ENOTSUP;
-    if (regions != NULL)
-        return regions->visit(hak__region_handle(own), visit);
-    if (!hak__uheap_expect(own, visit->function))
+    if (regions == NULL && !hak__uheap_expect(own, visit->function))
         return EINVAL;
-    int former = hak__os_cancel_state(PTHREAD_CANCEL_DISABLE), stop = hak__uheap_visit(own, visit);
+    int former = hak__os_cancel_state(PTHREAD_CANCEL_DISABLE);
+    int stop = regions != NULL ? regions->visit(hak__region_handle(own), visit) : hak__uheap_visit(own, visit);
     hak__os_cancel_state(former);
     return stop;
 }

@@ -60,7 +60,7 @@ CREDENTIALS(initgroups, (const char *user, gid_t group), (user, group))
 
 /* prctl(2): a program installs a filter (seccomp) with this function, or first has to use it to promise not to gain privileges. Many
  * filters end the process at an unknown call; all know the memory calls of malloc implementations, but hardly any knows mincore,
- * which only this library makes of its own accord. So it makes no more of them from then on (hak__os_filter_comes), nor do the
+ * which only this library makes of its own accord, and not all know getrusage. So it makes no more of them from then on (hak__os_filter_comes), nor do the
  * process's children.
  *
  * The C library's function only makes the system call, so this one looks nothing up, and works in a signal handler and after

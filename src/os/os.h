@@ -167,7 +167,8 @@ const char *hak__os_thread_pointer(void);
  * names. Only for a process that has called prctl(2) already: a filter that was there before the start may end it at the call.
  * hak__os_filter_comes: from now on system calls may be forbidden, so these make none (interpose/libc.c);
  * false: they may again, since the filter was not installed. Returns the previous state.
- * hak__os_peak: the most bytes that the process has ever had in memory; 0 after hak__os_filter_comes(true), or if the kernel does not tell.
+ * hak__os_peak: the most bytes that the process has ever had in memory, also before an exec, so that of a larger program that
+ * executed this one; 0 after hak__os_filter_comes(true), or if the kernel does not tell.
  * hak__os_mappings: calls `each` with the start of every mapping of the process and its resident bytes, and once more with
  * its bytes in huge pages; false if the kernel does not tell. */
 hak_cold bool hak__os_filter_comes(bool comes);

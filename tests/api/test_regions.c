@@ -1,5 +1,6 @@
 /* Heaps in the caller's memory by their public functions: every kind of request, free by handle and without, two processes with the
  * region at different addresses, threads, forks, callbacks, and the reports of misuse. */
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "hakmem_region.h"
@@ -444,6 +445,36 @@ static void misuse_is_reported(void **state)
     hak_heap_destroy(other);
 }
 
+static int asks_to_be_cancelled(void *block, size_t size, void *calls)
+{
+    pthread_testcancel();
+    ++*(int *)calls;
+    return block == NULL || size == 0;
+}
+
+static void *visit_when_cancelled(void *calls)
+{
+    static char memory[REGION_BYTES];
+    hak_heap_t *heap = heap_in(memory, sizeof memory, 0);
+    expect(hak_heap_malloc(heap, 100) != NULL);
+    expect_eq(pthread_cancel(pthread_self()), 0);
+    expect_eq(hak_heap_visit(heap, asks_to_be_cancelled, calls), 0);
+    hak_heap_destroy(heap);
+    pthread_testcancel();
+    return NULL;
+}
+
+static void visitors_are_not_cancelled(void **state)
+{
+    (void)state;
+    int calls = 0;
+    pthread_t thread;
+    void *result = NULL;
+    expect_eq(pthread_create(&thread, NULL, visit_when_cancelled, &calls), 0);
+    expect_eq(pthread_join(thread, &result), 0);
+    expect(result == PTHREAD_CANCELED && calls == 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -458,6 +489,7 @@ int main(void)
         cmocka_unit_test(forked_children_go_on),
         cmocka_unit_test(a_child_without_the_region_goes_on),
         cmocka_unit_test(statistics_have_its_row),
+        cmocka_unit_test(visitors_are_not_cancelled),
         cmocka_unit_test(misuse_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* A program that has the kernel forbid it system calls, as sshd does in its process before the login: mincore, which only
- * the allocator makes there, ends the process. In libhakmem.so alone, which sees the filter come. */
+/* A program that has the kernel forbid it system calls, as sshd does in its process before the login: mincore and getrusage, which
+ * only the allocator makes there, end the process. In libhakmem.so alone, which sees the filter come. */
 // test: interposed flavours=preload,shared
 #include "cases.h"
 
@@ -43,13 +43,14 @@ static void use_memory(void)
     }
 }
 
-static struct sock_filter no_mincore[] = {
+static struct sock_filter no_questions[] = {
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mincore, 0, 1),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mincore, 1, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getrusage, 0, 1),
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL),
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 };
-static struct sock_fprog filter = { sizeof no_mincore / sizeof *no_mincore, no_mincore };
+static struct sock_fprog filter = { sizeof no_questions / sizeof *no_questions, no_questions };
 
 static int by_prctl(void)
 {
@@ -61,7 +62,7 @@ static int by_seccomp(void)
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 ? (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) : -1;
 }
 
-/* A forked child forbids itself mincore and goes on. */
+/* A forked child forbids itself these calls and goes on. */
 static void expect_that_a_child_goes_on(int (*install)(void))
 {
     use_memory();
