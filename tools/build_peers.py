@@ -89,7 +89,7 @@ def from_crate(peer: Built, log: Path) -> Path:
     crate = root / "crates" / peer.crate
     if peer.crate == "tikv-jemalloc-sys":
         shutil.copy(crate / "configure" / "configure", crate / "jemalloc")
-    within = {"libmimalloc-sys": f"c_src/mimalloc/v{peer.name[len('mimalloc')]}", "rpmalloc-sys": "rpmalloc", "snmalloc-sys": "upstream",
+    within = {"libmimalloc-sys": f"c_src/mimalloc/v{peer.name.removeprefix('mimalloc')[:1]}", "rpmalloc-sys": "rpmalloc", "snmalloc-sys": "upstream",
               "tikv-jemalloc-sys": "jemalloc", "libtcmalloc-sys": "c_src", "hardened-malloc-sys": "vendor/hardened-malloc"}
     return crate / within[peer.crate]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import build_peers
 import pytest
 from hakmem_lab.target import peers
@@ -76,6 +79,22 @@ def test_crates_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert build_peers.chosen(["--hardened"]) == list(peers.HARDENED)
     with pytest.raises(SystemExit, match="unknown nosuch"):
         build_peers.chosen(["nosuch"])
+
+
+def test_each_peer_has_sources_in_its_crate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def vendored(_command: Sequence[str | Path], folder: Path, _log: Path) -> None:
+        configure = folder / "crates" / "tikv-jemalloc-sys" / "configure" / "configure"
+        configure.parent.mkdir(parents=True)
+        configure.touch()
+        (configure.parents[1] / "jemalloc").mkdir()
+
+    monkeypatch.setenv(peers.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(build_peers, "run", vendored)
+    found = {each.name: build_peers.from_crate(each, tmp_path / "log") for each in peers.EVERY}
+    assert found["mimalloc2"].name == "v2"
+    assert found["mimalloc3"].name == "v3"
+    for each in peers.EVERY:
+        assert found[each.name].is_relative_to(each.folder / "crate" / "crates" / each.crate)
 
 
 def test_peers_lie_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
