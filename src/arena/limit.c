@@ -16,11 +16,8 @@
 #include "diag/options.h"
 #include "os/os.h"
 
-enum { NOTICE_PRESSURE = 1, NOTICE_SYSTEM = 2, NOTICE_WATCH = 4 };
+enum { NOTICE_PRESSURE = 1, NOTICE_WATCH = 2 };
 enum pressure { CALM, WAITING, CALLING, TOLD };
-
-/* Beyond this many mapped bytes, a request asks the system for its limits if the library's constructor has not run yet. */
-#define ASK_SYSTEM_BEYOND ((size_t)32 << 20)
 
 /* With no more address space or data than this, SuperSlabs are mapped in pieces (runs.h). */
 enum { LITTLE_ROOM = 64 << 20 };
@@ -38,7 +35,6 @@ static struct {
 static _Atomic size_t group_room;
 static _Atomic bool limit_followed, grouped, near_now;
 static _Atomic uint64_t pressed_used, pressed_limit; /* of the callback; 0: those of the soft limit */
-static _Atomic bool system_asked;
 static struct hak_lock callback_lock = HAK_LOCK_INIT(HAK_RANK_CALLBACK);
 static hak_pressure_function *on_pressure;
 static void *on_pressure_argument;
@@ -137,10 +133,6 @@ void hak__limit_note(size_t mapped, size_t clean, size_t mappings)
     noted_paged = mapped - clean;
     if (hak_unlikely(mapped > hak_load(&address_room, HAK_RELAXED))) /* the limit has been raised */
         hak_store(&address_room, SIZE_MAX, HAK_RELAXED);
-    if (mapped > ASK_SYSTEM_BEYOND && !hak_load(&system_asked, HAK_RELAXED)) {
-        hak_store(&system_asked, true, HAK_RELAXED);
-        notify_limit(NOTICE_SYSTEM);
-    }
     for (unsigned i = 0; i < HAK_WATCHERS; i++)
         if (hak_unlikely(hak_load(watched_bytes[i], HAK_RELAXED) > hak_load(&watchers[i].beyond, HAK_RELAXED) - 1))
             notify_limit(NOTICE_WATCH);
@@ -187,28 +179,34 @@ void hak__limit_press(uint64_t used, uint64_t limit)
     notify_limit(NOTICE_PRESSURE);
 }
 
-static void follow_system(void)
+static void follow_seen(const struct hak_os_seen *seen)
 {
-    struct hak_os_seen seen;
-    hak__os->seen(&seen);
-    hak_store(&mappings_allowed, seen.mappings, HAK_RELAXED);
-    hak_store(&addresses_limited, seen.strict || hak_min(seen.address_space, seen.data) != HAK_OS_UNLIMITED, HAK_RELAXED);
-    if (hak_min(seen.address_space, seen.data) != HAK_OS_UNLIMITED)
-        hak_store(&address_room, hak_min(seen.address_space, seen.data), HAK_RELAXED);
-    if (seen.strict)
+    uint64_t room = hak_min(seen->address_space, seen->data), group = hak_min(seen->memory_max, seen->memory_high);
+    hak_store(&mappings_allowed, seen->mappings, HAK_RELAXED);
+    hak_store(&addresses_limited, seen->strict || room != HAK_OS_UNLIMITED, HAK_RELAXED);
+    if (room != HAK_OS_UNLIMITED)
+        hak_store(&address_room, room, HAK_RELAXED);
+    if (seen->strict)
         hak__option_suggest(HAK_OPTION_unmap, 1);
-    if (hak_min(seen.address_space, seen.data) <= LITTLE_ROOM)
+    if (room <= LITTLE_ROOM)
         hak__thrift_begin();
-    uint64_t group = hak_min(seen.memory_max, seen.memory_high);
-    hak_store(&grouped, seen.group_unseen || group != HAK_OS_UNLIMITED, HAK_RELAXED);
-    hak__limit_follow(hak_min(group, seen.address_space), hak__limit_part(group, 0), false);
+    hak_store(&grouped, seen->group_unseen || group != HAK_OS_UNLIMITED, HAK_RELAXED);
+    hak__limit_follow(hak_min(group, seen->address_space), hak__limit_part(group, 0), false);
+}
+
+void hak__limit_ask_room(void)
+{
+    struct hak_os_seen seen = { .memory_max = HAK_OS_UNLIMITED, .memory_high = HAK_OS_UNLIMITED };
+    hak__os->room(&seen);
+    follow_seen(&seen);
 }
 
 void hak__limit_ask_system(void)
 {
     int saved = errno;
-    hak_store(&system_asked, true, HAK_RELAXED);
-    follow_system();
+    struct hak_os_seen seen;
+    hak__os->seen(&seen);
+    follow_seen(&seen);
     errno = saved;
 }
 
@@ -255,8 +253,6 @@ void hak__limit_deliver_slow(void)
     hak__lock_expect_order(HAK_RANK_BACKGROUND); /* a callback may allocate: no heap is locked */
     int saved = errno;
     uint32_t notices = hak_exchange(&hak__limit_notices, 0, HAK_RELAXED);
-    if ((notices & NOTICE_SYSTEM) != 0)
-        follow_system();
     if ((notices & NOTICE_PRESSURE) != 0)
         call_back();
     if ((notices & NOTICE_WATCH) != 0)

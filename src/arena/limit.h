@@ -1,9 +1,8 @@
 /* Limits on the memory mapped for blocks: the hard one, the soft one with its callback, and what the system allows, bytes and
  * mappings. It knows nothing of the arena, which passes its sums.
  *
- * The arena asks and notifies under its lock. The consequences (the callback, and reading the system's files if the library's
- * constructor has not run yet) wait as a notice until a thread that holds neither the arena's lock nor a heap's delivers it, at a
- * request's end.
+ * The arena asks and notifies under its lock. The consequences (the callback, and what watches do) wait as a notice until a thread that
+ * holds neither the arena's lock nor a heap's delivers it, at a request's end.
  *
  * Crowded: the kernel allows a process only vm.max_map_count mappings. Each huge block whose last SuperSlab is mapped in part begins
  * one, as does each that ends at a guard. Neighbours with the same flags are one mapping, so above a share of that number mapping.c
@@ -83,7 +82,9 @@ hak_inline void hak__limit_deliver(void)
         hak__limit_deliver_slow();
 }
 
-/* Sets option defaults from the system's limits. Reads files, so the caller holds no lock, not even the heap's. */
+/* Sets option defaults from the system's limits. Reads files, so the caller holds no lock, not even the heap's. The first: from the
+ * process's addresses and data alone, without a file. */
+hak_noinline void hak__limit_ask_room(void);
 hak_noinline void hak__limit_ask_system(void);
 
 hak_cold void hak__limit_set_callback(hak_pressure_function *function, void *argument);

@@ -192,30 +192,28 @@ enum { MAPPINGS_PER_UNMARKED = 16 };
 /* Memory is dense if no more than this share of its pages is absent. */
 enum { ABSENT_SHARE = 16, PAGES_OF_SUPER = HAK_SUPER_SIZE / 4096 };
 
-static _Atomic uint32_t setting_seen; /* the system's setting plus one; 0: not looked at */
+static _Atomic uint32_t setting; /* enum hak_os_huge_setting, the system's */
 static _Atomic bool impossible; /* the kernel does not support collapsing */
 hak_rare_data struct hak_thp_counts hak__thp_counts;
 
-/* Read once: a later change of the setting does not affect what is already mapped. */
-static enum hak_os_huge_setting thp_setting(void)
-{
-    uint32_t seen = hak_load(&setting_seen, HAK_RELAXED);
-    if (seen == 0) {
-        seen = (uint32_t)hak__os->huge_setting() + 1;
-        hak_store(&setting_seen, seen, HAK_RELAXED);
-    }
-    return (enum hak_os_huge_setting)(seen - 1);
-}
+static enum hak_os_huge_setting thp_setting(void) { return (enum hak_os_huge_setting)hak_load(&setting, HAK_RELAXED); }
 
-void hak__thp_look(void) { thp_setting(); }
+/* Read once: a later change of the setting does not affect what is already mapped. */
+void hak__thp_look(void) { hak_store(&setting, hak__os->huge_setting(), HAK_RELAXED); }
 
 void hak__thp_mapped(uintptr_t start, size_t bytes)
 {
     hak_assert(start % hak__page_size() == 0 && bytes % hak__page_size() == 0, "whole pages are mapped");
-    if (hak__option(HAK_OPTION_thp) == HAK_THP_ALWAYS)
+    enum hak_os_huge_setting now = thp_setting();
+    if (hak__option(HAK_OPTION_thp) == HAK_THP_ALWAYS) {
         hak__os_advise(start, bytes, HAK_OS_HUGE);
-    else if (thp_setting() == HAK_OS_HUGE_ALWAYS)
+        return;
+    }
+    if (now == HAK_OS_HUGE_ALWAYS || now == HAK_OS_HUGE_UNKNOWN)
         hak__os_advise(start, bytes, HAK_OS_NO_HUGE);
+    if (now == HAK_OS_HUGE_UNKNOWN)
+        for (size_t i = hak__super_of((void *)start); i <= hak__super_of((void *)(start + bytes - 1)); i++)
+            hak__supers[i].no_huge = 1;
 }
 
 bool hak__thp_must_stay(size_t super)
@@ -273,7 +271,7 @@ bool hak__thp_collapse(size_t super)
 static bool thp_may_prefault(void)
 {
     bool fits = hak__page_size() * PAGES_OF_SUPER == HAK_SUPER_SIZE; /* where pages are larger, a SuperSlab is no huge page */
-    return fits && hak__option(HAK_OPTION_thp) == HAK_THP_AUTO && thp_setting() != HAK_OS_HUGE_NEVER;
+    return fits && hak__option(HAK_OPTION_thp) == HAK_THP_AUTO && thp_setting() >= HAK_OS_HUGE_MADVISE;
 }
 
 /* If the kernel gives a page of the usual size, the next one is absent. */

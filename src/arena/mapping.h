@@ -32,7 +32,7 @@ void hak__super_set_purged(size_t super, uint32_t bytes); /* hak_super.purged_ma
 /* HAKMEM_THP. Called for new memory, by span/ and upkeep/ before they purge a part of a SuperSlab, by span/ when it opens one, and
  * by upkeep/ to collapse. None of these takes a lock.
  *
- *   auto     where the kernel's own setting is `always`, new memory is marked so that no page is huge by fault; SuperSlabs opened by a
+ *   auto     where the kernel's own setting is `always` or not known yet, new memory is marked so that no page is huge by fault; SuperSlabs opened by a
  *            growing, dense heap are prefaulted, those that have long been full are collapsed by the background thread
  *            (upkeep/upkeep.h)
  *   always   all memory for blocks is marked as wanting huge pages
@@ -45,8 +45,8 @@ void hak__super_set_purged(size_t super, uint32_t bytes); /* hak_super.purged_ma
  * for huge pages only while it is touched for the first time. Purged pages come back one by one, and no kernel thread makes it
  * whole again. */
 
-/* Reads the system's setting, a file, at start, so that no request has to. */
-hak_noinline void hak__thp_look(void);
+/* Reads the system's setting, a file. Until then memory is marked as under `always`, and no page made huge. */
+hak_cold void hak__thp_look(void);
 
 /* Marks newly mapped memory according to the option. */
 hak_noinline void hak__thp_mapped(uintptr_t start, size_t bytes);

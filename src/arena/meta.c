@@ -105,7 +105,9 @@ int hak__meta_ensure(enum hak_meta_window window, size_t bytes)
         return 0;
     if (bytes > w->limit)
         return ENOMEM;
-    size_t page = hak__page_size(), ahead = mapped < HAK_META_STEP ? 2 * mapped : mapped + mapped / 2;
+    size_t page = hak__page_size(),
+           small = window == HAK_META_POOL ? HAK_META_STEP : 2 * mapped; /* every process grows the pool at once */
+    size_t ahead = mapped < HAK_META_STEP ? small : mapped + mapped / 2;
     size_t least = hak_align_up(bytes, page), wanted = hak_align_up(hak_min(hak_max(bytes, ahead), w->limit), page);
     int code = meta_grow(window, mapped, wanted);
     if (code != 0 && wanted > least)

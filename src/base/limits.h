@@ -40,7 +40,7 @@
 #endif
 #define HAK_WINDOW_SIZE ((size_t)1 << HAK_WINDOW_SHIFT)
 #define HAK_WINDOW_SUPERS ((size_t)1 << (HAK_WINDOW_SHIFT - HAK_SUPER_SHIFT))
-#define HAK_META_STEP ((size_t)64 << 10)   /* a metadata window doubles up to this size, then grows by half */
+#define HAK_META_STEP ((size_t)64 << 10)   /* a metadata window doubles up to this size, the pool's first, then grows by half */
 #ifdef HAK_RACE_TEST /* few enough to explore every schedule */
 #define HAK_WAITING_LINES 1u
 #define HAK_WAITING_RUNS 2u

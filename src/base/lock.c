@@ -111,6 +111,12 @@ void hak__fork_watch(void)
 
 void hak__fork_look(void) { hak__fork_check(); }
 
+bool hak__fork_is_own(void)
+{
+    const _Atomic uint32_t *mark = hak_peek(&hak__forked.mark);
+    return (mark != NULL && hak_load(mark, HAK_RELAXED) == HAK_FORK_WIPED) || hak__fork_is_home();
+}
+
 bool hak__fork_is_home(void) { return hak__syscall(SYS_getpid) == labs(hak_load(&process, HAK_RELAXED)); }
 
 /* A handler may fork in the middle of this; the mark is then wiped again in the child. */

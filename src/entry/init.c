@@ -2,7 +2,6 @@
  * what needs a working C library, and makes all system calls beyond those for memory and waiting: a program may later forbid
  * itself the others. */
 #include "arena/limit.h"
-#include "arena/mapping.h"
 #include "base/lock.h"
 #include "diag/options.h"
 #include "diag/report.h"
@@ -36,8 +35,7 @@ __attribute__((constructor(101))) void hak__library_loaded(void)
     if (hak__start_options())
         hak__thread_reopen_early();
     hak__report_begin(speaks_at_end());
-    hak__limit_ask_system();
-    hak__thp_look();
+    hak__limit_ask_room();
     hak__thread_init();
     hak__output_signal_init();
     hak__unwind_begin();

@@ -18,6 +18,7 @@
 #include "os/os.h"
 #include "process/process.h"
 #include "stats/stats.h"
+#include "upkeep/nearness.h"
 #include "upkeep/upkeep.h"
 
 /* --- credentials ------------------------------------------------------------------------------------------------------ */
@@ -25,7 +26,7 @@
 /* The kernel keeps credentials per thread; the C library has each of its threads change its own, and does not know the background
  * thread, which would keep the old ones: an attacker who can write to this process's memory could regain through it the rights that
  * the process gave up. So the thread is stopped while these functions run, and the next one starts with the new credentials. */
-const bool hak__background_sees_credentials = true;
+const bool hak__is_interposed = true;
 
 /* The C library's function between two statements. Looks its name up only when called, so other processes pay nothing. errno is as it
  * leaves it. */
@@ -61,7 +62,7 @@ CREDENTIALS(initgroups, (const char *user, gid_t group), (user, group))
 /* prctl(2): a program installs a filter (seccomp) with this function, or first has to use it to promise not to gain privileges. Many
  * filters end the process at an unknown call; all know the memory calls of malloc implementations, but hardly any knows mincore,
  * which only this library makes of its own accord, and not all know getrusage. So it makes no more of them from then on (hak__os_filter_comes), nor do the
- * process's children.
+ * process's children; and files, which the library may yet have to read, are read before (upkeep/nearness.h).
  *
  * The C library's function only makes the system call, so this one looks nothing up, and works in a signal handler and after
  * vfork. After a call in a vfork child the parent stops asking too. */
@@ -74,6 +75,8 @@ hak_export hak_cold int prctl(int option, ...)
         values[i] = va_arg(more, unsigned long);
     va_end(more);
     bool filter = option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS;
+    if (filter && hak__fork_is_own())
+        hak__near_meet();
     bool before = filter && hak__os_filter_comes(true);
     long result = hak__syscall(SYS_prctl, option, values[0], values[1], values[2], values[3]);
     if (filter && !before && result != 0)

@@ -274,18 +274,27 @@ static uint32_t count_processors(void)
     return count;
 }
 
+static uint64_t resource(int which)
+{
+    struct rlimit limit;
+    bool limited = hak__syscall(SYS_prlimit64, 0, which, NULL, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    return limited ? limit.rlim_cur : HAK_OS_UNLIMITED;
+}
+
+static void linux_room(struct hak_os_seen *out)
+{
+    out->address_space = resource(RLIMIT_AS);
+    out->data = resource(RLIMIT_DATA);
+}
+
 static void linux_seen(struct hak_os_seen *out)
 {
-    struct rlimit space = { RLIM_INFINITY, RLIM_INFINITY }, data = space;
     struct hak_os_group group;
     char text[32];
-    *out = (struct hak_os_seen){ .address_space = HAK_OS_UNLIMITED, .data = HAK_OS_UNLIMITED, .cpus = count_processors() };
+    *out = (struct hak_os_seen){ .cpus = count_processors() };
+    linux_room(out);
     hak__os_group_limits(&group);
     out->memory_max = group.max, out->memory_high = group.high, out->group_unseen = group.unseen;
-    if (hak__syscall(SYS_prlimit64, 0, RLIMIT_AS, NULL, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
-        out->address_space = space.rlim_cur;
-    if (hak__syscall(SYS_prlimit64, 0, RLIMIT_DATA, NULL, &data) == 0 && data.rlim_cur != RLIM_INFINITY)
-        out->data = data.rlim_cur;
     hak__os_read_text("/proc/sys/vm/overcommit_memory", text, sizeof text);
     out->strict = text[0] == '2';
     hak__os_read_text("/proc/sys/vm/max_map_count", text, sizeof text);
@@ -306,6 +315,7 @@ const struct hak_os hak__os_linux = {
     .random = linux_random,
     .fixed = linux_fixed,
     .page_size = linux_page_size,
+    .room = linux_room,
     .seen = linux_seen,
 };
 

@@ -55,7 +55,7 @@ enum hak_os_advice {
 };
 
 /* The system's setting for huge pages by fault; NEVER also if it has none. */
-enum hak_os_huge_setting { HAK_OS_HUGE_NEVER, HAK_OS_HUGE_MADVISE, HAK_OS_HUGE_ALWAYS };
+enum hak_os_huge_setting { HAK_OS_HUGE_UNKNOWN, HAK_OS_HUGE_NEVER, HAK_OS_HUGE_MADVISE, HAK_OS_HUGE_ALWAYS };
 
 #define HAK_OS_UNLIMITED UINT64_MAX
 
@@ -84,6 +84,7 @@ struct hak_os {
     uint64_t (*random)(void); /* unpredictable if the system can provide that, else merely varied */
     bool (*fixed)(void); /* whether addresses should be the same in each run (ADDR_NO_RANDOMIZE) */
     size_t (*page_size)(void);
+    void (*room)(struct hak_os_seen *out); /* address_space and data; leaves the rest */
     void (*seen)(struct hak_os_seen *out); /* reads files: call it rarely, and without locks */
 };
 

@@ -14,6 +14,7 @@
 #include "heap/heap.h"
 #include "os/os.h"
 #include "stats/stats.h"
+#include "upkeep/nearness.h"
 #include "upkeep/upkeep.h"
 #include "userheap/userheap.h"
 
@@ -90,6 +91,7 @@ static bool start_slow(void)
             hak__meta_absent_init();
             hak__fork_begin(fork_repair, hak__thread_fork_arrive, hak__meta_wiped_word, hak__meta_is_copy);
             hak__live_open(HAK_VERSION_STRING);
+            hak__near_await();
             hak_store(&started, true, HAK_RELEASE);
         }
     }

@@ -40,8 +40,7 @@ static bool is_wanted(void)
         return false;
     if (mode != HAK_OPTION_AUTO)
         return true;
-    return hak_counted(&hak__arena_published.mapped) >= MAPPED_LEAST
-        && (&hak__background_sees_credentials != NULL || !hak__os_can_change_user());
+    return hak_counted(&hak__arena_published.mapped) >= MAPPED_LEAST && (&hak__is_interposed != NULL || !hak__os_can_change_user());
 }
 
 /* --- its beginning -------------------------------------------------------------------------------------------------- */

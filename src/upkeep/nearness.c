@@ -3,6 +3,7 @@
 
 #include "arena/arena.h"
 #include "arena/limit.h"
+#include "arena/mapping.h"
 #include "base/assert.h"
 #include "base/bits.h"
 #include "base/lock.h"
@@ -15,10 +16,11 @@
 enum { LOOK_MS = 1000, NEAR_MS = 50, VAIN_MS = 3200, CALLED_AGAIN = 800, ROOM_PART = 8, GAIN_PART = 64 };
 #define WATCH_LEAST ((size_t)1 << 20)
 #define WATCH_UNKNOWN ((size_t)64 << 20) /* mapped bytes at which the first look is due at the latest */
+#define SMALL_PROCESS ((size_t)4 << 20) /* bytes up to which a process opens no file */
 
 _Atomic uint64_t hak__near_next_ms = UINT64_MAX;
 static void (*near_seen)(const struct hak_nearness *now, uint64_t now_ms);
-static _Atomic bool near_looking;
+static _Atomic bool near_looking, near_met;
 static _Atomic bool near_calls; /* the program has a callback */
 /* Of the thread that looks. */
 static size_t near_watched; /* bytes at the last look */
@@ -152,25 +154,51 @@ static void near_watch(size_t mapped)
     near_try((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, true, hak__os->now_ms());
 }
 
-/* Without the black box the first look comes when the process has run for a while or mapped much: most processes never take it. */
+void hak__near_meet(void)
+{
+    if (hak__os_is_filtered() || hak_exchange(&near_met, true, HAK_RELAXED))
+        return;
+    hak__limit_ask_system();
+    hak__thp_look();
+    if (near_is_asked() || !hak__limit_is_grouped())
+        return;
+    hak_store(&hak__near_next_ms, hak__os->now_ms() + LOOK_MS, HAK_RELAXED);
+    size_t room = hak__limit_room();
+    hak__limit_watch(HAK_WATCHER_NEARNESS, room != 0 ? hak_min(room / 2, WATCH_UNKNOWN) : WATCH_UNKNOWN, near_watch);
+}
+
+static void near_grown(size_t mapped)
+{
+    (void)mapped;
+    if (hak__fork_is_home())
+        hak__near_meet();
+    else
+        hak__limit_watch(HAK_WATCHER_NEARNESS, hak__limit_watched(HAK_WATCHER_NEARNESS) + SMALL_PROCESS, near_grown);
+}
+
+void hak__near_await(void) { hak__limit_watch(HAK_WATCHER_NEARNESS, SMALL_PROCESS, near_grown); }
+
+static void near_follow_closely(void)
+{
+    hak__near_meet();
+    hak_store(&hak__near_next_ms, 0, HAK_RELAXED);
+    hak__limit_watch(HAK_WATCHER_NEARNESS, WATCH_LEAST, near_watch);
+}
+
 void hak__near_begin(void (*seen)(const struct hak_nearness *now, uint64_t now_ms))
 {
     near_seen = seen;
-    bool asked = near_is_asked();
-    if (!asked && !hak__limit_is_grouped())
-        return;
-    hak_store(&hak__near_next_ms, asked ? 0 : hak__os->now_ms() + LOOK_MS, HAK_RELAXED);
-    size_t room = hak__limit_room(), known = room != 0 ? hak_min(room / 2, WATCH_UNKNOWN) : WATCH_UNKNOWN;
-    hak__limit_watch(HAK_WATCHER_NEARNESS, asked ? WATCH_LEAST : known, near_watch);
+    if (near_is_asked())
+        near_follow_closely();
+    else if (&hak__is_interposed == NULL)
+        hak__near_meet();
 }
 
 void hak__near_call(bool calls)
 {
     hak_store(&near_calls, calls, HAK_RELAXED);
-    if (!calls)
-        return;
-    hak_store(&hak__near_next_ms, 0, HAK_RELAXED);
-    hak__limit_watch(HAK_WATCHER_NEARNESS, WATCH_LEAST, near_watch);
+    if (calls)
+        near_follow_closely();
 }
 
 void hak__near_fork_child(void)

@@ -3,8 +3,9 @@
  * back first, that of the calling thread's bins and all that is retained; where that was not enough, the program's callback is called
  * (hak_set_pressure_callback).
  *
- * A process without a control group's limit at its start is followed only if the black box, HAKMEM_PROFILE=auto or a callback asks for
- * it, and none is after a filter of system calls has come: looking opens files. */
+ * What the system allows is asked once: files cost a process's start more than all else of it. So that waits until the process holds a
+ * few MiB, as most never do, or a filter of system calls comes, behind which files may be forbidden. A process whose control group has no
+ * limit then is followed only if the black box, HAKMEM_PROFILE=auto or a callback asks for it, and none is behind a filter. */
 #pragma once
 
 #include "heap/heap.h"
@@ -39,6 +40,11 @@ hak_cold void hak__near_call(bool calls);
 
 hak_cold void hak__near_fork_child(void);
 
-/* Once at start, when the options and limits are known. `seen`, or NULL, is called after each look, with no lock held, in
+/* Asks the system for its limits and its setting for huge pages, unless that has been done or a filter has come. The second: does so
+ * once the process holds some MiB. */
+hak_cold void hak__near_meet(void);
+hak_at_start void hak__near_await(void);
+
+/* Once at start, when the options are known; asks at once where no call tells that a filter comes. `seen`, or NULL, is called after each look, with no lock held, in
  * the background thread too. */
 hak_at_start void hak__near_begin(void (*seen)(const struct hak_nearness *now, uint64_t now_ms));

@@ -178,7 +178,7 @@ hak_inline bool hak__background_runs(void)
 
 /* There is no thread between these two calls: when the first returns, an existing thread has left the process's memory. For
  * changes that the thread would not follow: those of the process's credentials. Nests. */
-extern const bool hak__background_sees_credentials __attribute__((weak));   /* defined where credential changes call the library */
+extern const bool hak__is_interposed __attribute__((weak));   /* defined where the C library's functions of interpose/ call this one */
 hak_cold void hak__background_forbid(void);
 hak_cold void hak__background_allow(void);
 

@@ -28,7 +28,7 @@ static _Atomic uint64_t clock_ms;
 static bool first_sleep;
 
 _Atomic uint64_t hak__option_words[HAK_OPTIONS] = { [HAK_OPTION_background] = HAK_OPTION_AUTO };
-const bool hak__background_sees_credentials = true;
+const bool hak__is_interposed = true;
 struct hak_upkeep_counts hak__upkeep_counts;
 
 /* --- below it ----------------------------------------------------------------------------------------------------------- */

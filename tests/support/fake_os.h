@@ -167,6 +167,12 @@ static uint64_t fake_random(void) { return fake.randoms++ * fake.random_step; }
 static bool fake_fixed(void) { return fake.fixed; }
 static size_t fake_page_size(void) { return hak__os_linux.page_size(); }
 
+static void fake_room(struct hak_os_seen *out)
+{
+    out->address_space = fake.seen.address_space;
+    out->data = fake.seen.data;
+}
+
 static void fake_seen(struct hak_os_seen *out)
 {
     fake.looks++;
@@ -178,7 +184,7 @@ static const struct hak_os fake_table = {
     .unmap = fake_unmap,   .purge = fake_purge,   .move = fake_move,
     .probe = fake_probe,   .now_ms = fake_now,    .now_ns = fake_now_ns,
        .random = fake_random, .page_size = fake_page_size,
-    .seen = fake_seen,     .advise = fake_advise, .huge_setting = fake_huge_setting,
+    .room = fake_room,     .seen = fake_seen,     .advise = fake_advise, .huge_setting = fake_huge_setting,
     .fixed = fake_fixed,
 };
 

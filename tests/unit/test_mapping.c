@@ -133,6 +133,7 @@ static void start_huge(void)
     fake.huge_setting = HAK_OS_HUGE_MADVISE;
     fake.huge_pages = true;
     expect_eq(hak__arena_init(), 0);
+    hak__thp_look();
 }
 
 static size_t resident(size_t super)
@@ -261,6 +262,7 @@ FRESH_TEST_OF_SMALL_PAGES(not_if_the_user_wants_none)
     fake.huge_setting = HAK_OS_HUGE_MADVISE;
     hak__options_read_from(NULL, environment);
     expect_eq(hak__arena_init(), 0);
+    hak__thp_look();
     expect_never();
 }
 
@@ -269,6 +271,7 @@ FRESH_TEST_OF_SMALL_PAGES(not_where_the_system_has_none)
     (void)argument;
     start_huge();
     fake.huge_setting = HAK_OS_HUGE_NEVER;
+    hak__thp_look();
     expect_never();
 }
 

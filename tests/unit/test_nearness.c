@@ -4,6 +4,7 @@
 
 #include "arena/arena.h"
 #include "arena/limit.h"
+#include "arena/runs.h"
 #include "base/lock.h"
 #include "diag/options.h"
 #include "profile/profile.h"
@@ -34,7 +35,10 @@ static void number(const char *file, uint64_t bytes)
 static bool nothing_to_do(void) { return true; }
 static _Atomic uint32_t *no_mark(void) { return NULL; }
 
-static void start(uint64_t limit)
+/* As in a library that sees a filter come. */
+const bool hak__is_interposed = true;
+
+static void start_small(uint64_t limit)
 {
     hak__fork_begin(nothing_to_do, nothing_to_do, no_mark, nothing_to_do);
     fake_install();
@@ -45,8 +49,65 @@ static void start(uint64_t limit)
     number("own/memory.current", 10 * MIB);
     fake.seen.memory_max = limit;
     heaps_start();
-    hak__limit_ask_system();
+    hak__near_await();
     hak__near_begin(NULL);
+}
+
+static void start(uint64_t limit)
+{
+    start_small(limit);
+    hak__near_meet();
+}
+
+static void grow(size_t supers)
+{
+    bool fresh;
+    expect(hak__supers_take(supers, 1, supers * HAK_SUPER_SIZE, HAK_SUPER_HUGE, &fresh) != HAK_NO_SUPER);
+    hak__limit_deliver();
+}
+
+FRESH_TEST(a_small_process_asks_nothing)
+{
+    (void)argument;
+    start_small(64 * MIB);
+    grow(1);
+    hak__near_poll(NULL, fake.now += 100000);
+    expect_eq(fake.looks, 0);
+    expect_eq(hak__option_origin(HAK_OPTION_dirty_limit), HAK_FROM_DEFAULT);
+    grow(1);
+    grow(3);
+    expect_eq(fake.looks, 1);
+    expect_eq(hak__option(HAK_OPTION_dirty_limit), 4 * MIB);
+    number("own/memory.max", 32 * MIB);
+    hak__near_poll(NULL, fake.now += 1000);
+    expect_eq(hak__option(HAK_OPTION_dirty_limit), 2 * MIB);
+    groups_end();
+}
+
+FRESH_TEST(nothing_is_asked_behind_a_filter)
+{
+    (void)argument;
+    start_small(64 * MIB);
+    hak__os_filter_comes(true);
+    grow(8);
+    hak__near_meet();
+    expect_eq(fake.looks, 0);
+    hak__os_filter_comes(false); /* it was refused */
+    hak__near_meet();
+    hak__near_meet();
+    expect_eq(fake.looks, 1);
+    groups_end();
+}
+
+FRESH_TEST(a_callback_asks_at_once)
+{
+    (void)argument;
+    start_small(64 * MIB);
+    hak__near_call(true);
+    expect_eq(fake.looks, 1);
+    expect_eq(hak__option(HAK_OPTION_dirty_limit), 4 * MIB);
+    hak__near_call(false);
+    groups_end();
 }
 
 FRESH_TEST(nearest_limit)
@@ -189,6 +250,11 @@ FRESH_TEST(not_followed)
     start(HAK_OS_UNLIMITED);
     expect_eq(hak_load(&hak__near_next_ms, HAK_RELAXED), UINT64_MAX);
     groups_end();
+}
+
+FRESH_TEST(not_followed_behind_a_filter)
+{
+    (void)argument;
     start(64 * MIB);
     hak__os_filter_comes(true);
     number("own/memory.max", 32 * MIB);
@@ -200,8 +266,15 @@ FRESH_TEST(not_followed)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(nearest_limit),          cmocka_unit_test(change_is_followed),
-                                        cmocka_unit_test(memory_goes_back_first), cmocka_unit_test(called_near_each_limit),
-                                        cmocka_unit_test(a_profile_begins),       cmocka_unit_test(not_followed) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(a_small_process_asks_nothing),
+                                        cmocka_unit_test(nothing_is_asked_behind_a_filter),
+                                        cmocka_unit_test(a_callback_asks_at_once),
+                                        cmocka_unit_test(nearest_limit),
+                                        cmocka_unit_test(change_is_followed),
+                                        cmocka_unit_test(memory_goes_back_first),
+                                        cmocka_unit_test(called_near_each_limit),
+                                        cmocka_unit_test(a_profile_begins),
+                                        cmocka_unit_test(not_followed),
+                                        cmocka_unit_test(not_followed_behind_a_filter) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

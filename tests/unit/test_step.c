@@ -584,6 +584,7 @@ FRESH_TEST_OF_SMALL_PAGES(full_superslabs_are_collapsed)
     fake_install();
     fake.huge_setting = HAK_OS_HUGE_MADVISE;
     heaps_start();
+    hak__thp_look();
     struct hak_heap *heap = filled_heap();
     unsigned marks = fake.advices[HAK_OS_NO_HUGE] + fake.advices[HAK_OS_HUGE];   /* by arena/mapping.c */
     hak__collapse_walk(fake.now);
@@ -614,6 +615,7 @@ FRESH_TEST(where_huge_pages_are_the_rule)
     fake_install();
     fake.huge_setting = HAK_OS_HUGE_ALWAYS;
     heaps_start();
+    hak__thp_look();
     filled_heap();
     expect_op(fake.advices[HAK_OS_NO_HUGE], >=, 1);
     unsigned marks = fake.advices[HAK_OS_HUGE];   /* by arena/mapping.c */
@@ -629,6 +631,7 @@ FRESH_TEST(collapse_is_given_up)
     fake.huge_setting = HAK_OS_HUGE_MADVISE;
     fake.refuse_advise = EINVAL;   /* a kernel that does not know it */
     heaps_start();
+    hak__thp_look();
     filled_heap();
     full_for_long();
     full_for_long();
@@ -643,6 +646,7 @@ FRESH_TEST(never_huge)
     fake.huge_setting = HAK_OS_HUGE_MADVISE;
     hak__options_read_from(NULL, environment);
     heaps_start();
+    hak__thp_look();
     filled_heap();
     full_for_long();
     for (int kind = 0; kind <= HAK_OS_COLLAPSE; kind++)
@@ -656,6 +660,7 @@ FRESH_TEST(always_huge)
     fake_install();
     hak__options_read_from(NULL, environment);
     heaps_start();
+    hak__thp_look();
     struct hak_heap *heap = filled_heap();
     expect_op(fake.advices[HAK_OS_HUGE], >=, 1);
     free_most(heap, 64);   /* every slab is used still: nothing is split */
