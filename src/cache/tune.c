@@ -452,10 +452,10 @@ void hak__cache_shrink_idle(struct hak_heap *heap)
     if (heap->budget.fixed)
         return;
     for (uint32_t index = 0; index < HAK_CLASS_FIRST_LARGE; index++) {
+        if ((heap->closed_reasons[index] & HAK_CLOSED_UNCACHED) != 0) /* its page may be untouched */
+            continue;
         struct hak_heap_class *class = &heap->classes[index];
         uint16_t moved = (uint16_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));
-        if (class->capacity == 0)
-            continue;
         if (moved == class->moved_seen)
             give_back_half(heap, index);
         class->moved_seen = (uint16_t)(hak_counted(&class->refilled) + hak_counted(&class->drained));

@@ -262,7 +262,7 @@ void hak__fatal(const char *format, ...)
 /* --- misuse -------------------------------------------------------------------------------------------------------------- */
 
 hak_rare_data void (*hak__misuse_more)(const struct hak_mistake *mistake);
-hak_rare_data void (*hak__misuse_survive)(const struct hak_mistake *mistake, const char *line);
+void (*hak__misuse_survive)(const struct hak_mistake *mistake, const char *line);
 hak_rare_data struct hak_misuse_counts hak__misuse_counts;
 
 void hak__misuse(const struct hak_mistake *mistake, const char *format, ...)

@@ -285,7 +285,7 @@ static size_t claim_in(size_t super, unsigned count, bool *fresh)
 /* BARE_ONES: the system or a limit has refused a whole one, and may refuse the next piece. Not in a thrifty process, where all are. */
 enum which_supers { HOT_ONES, DRAINING_ONES, BARE_ONES };
 
-static hak_rare_data _Atomic bool has_bare;
+static _Atomic bool has_bare;
 static bool is_last(size_t super) { return hak_load(&has_bare, HAK_RELAXED) && hak__super_is_bare(super) && !hak__is_thrifty(); }
 
 /* Of 64 SuperSlabs, those whose longest hinted run is of exactly this level: the shorter it is, the fuller they are. */

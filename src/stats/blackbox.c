@@ -37,7 +37,8 @@ _Static_assert((int)HAK_NEAR_OPTION == (int)HAK_BOX_OPTION && HAK_NEAR_NONE == 0
 _Static_assert(sizeof(struct hak_box_slot) % sizeof(uint64_t) == 0, "a slot is whole words");
 
 static hak_rare_data struct hak_box *box;
-static hak_rare_data uint64_t box_pid, box_file_s, box_start_ms, box_sequence, box_due_ms; /* box_file_s: of the name; 0: no file */
+static uint64_t box_file_s; /* of the name; 0: no file. Each exit asks. */
+static hak_rare_data uint64_t box_pid, box_start_ms, box_sequence, box_due_ms;
 static hak_rare_data uint32_t box_level, box_points;
 static hak_rare_data uint64_t box_point_ms, box_point_pause, box_stall_ms, box_stalled_us, box_look_ms;
 static hak_rare_data struct hak_nearness box_near; /* of the last look, for a crash */
