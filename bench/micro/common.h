@@ -61,8 +61,14 @@ void bench_parse(struct bench_run *run, const char *name, const struct bench_spe
 /* Exits with 2 and the message when two arguments contradict each other. */
 void bench_require(const struct bench_run *run, int holds, const char *message);
 
+#ifdef __cplusplus
+#define BENCH_NORETURN [[noreturn]]
+#else
+#define BENCH_NORETURN _Noreturn
+#endif
+
 /* Prints one message with the prefix "bench: " and exits with 1. */
-_Noreturn void bench_die(const char *message);
+BENCH_NORETURN void bench_die(const char *message);
 
 /* Writes the whole text to standard output. */
 void bench_print(const char *text);
@@ -144,7 +150,7 @@ static inline size_t bench_size(uint64_t random, size_t min, size_t max)
  */
 static inline void bench_touch(void *block, size_t size)
 {
-    char *bytes = block;
+    char *bytes = (char *)block;
     bytes[0] = 1;
     bytes[size - 1] = 1;
     __asm__ volatile("" : : "r"(block) : "memory");
