@@ -47,7 +47,7 @@ static size_t with_room(size_t have, size_t n)
 
 /* Hardened mode's large blocks grow in place only within their class. From 128 KiB on, one that grows in small steps becomes a
  * huge block, which grows without copying and touches only the pages that the program uses. No block that may be sampled grows
- * in place, and a sample does not shrink there either. */
+ * in place, and a sample shrinks there only if no memory is left for another block. */
 enum { HARDENED_HUGE = 128 << 10 };
 static hak_cold size_t with_room_hardened(size_t have, size_t n)
 {
