@@ -267,6 +267,51 @@ static void two_processes_share_a_region(void **state)
     close(shared_file);
 }
 
+static bool has_row(hak_heap_t *heap, const void *p)
+{
+    unsigned met = 0;
+    for (hak_heap_t *at = hak_heap_next(NULL); at != NULL; at = hak_heap_next(at))
+        met += at == heap;
+    expect(met <= 1 && (stats_of(heap).serial != 0) == (met == 1) && hak_heap_of(p) == (met == 1 ? heap : NULL));
+    return met == 1;
+}
+
+/* Parts of a process that know nothing of one another: each ends its own use of the heap. */
+static void each_attaching_has_its_detaching(void **state)
+{
+    enum { TIMES = 4 };
+    (void)state;
+    shared_file = memfd_create("region", 0);
+    expect_eq(ftruncate(shared_file, REGION_BYTES), 0);
+    char *start = map_shared();
+    for (unsigned round = 0; round < 3; round++) {
+        hak_heap_t *heap = heap_in(start, REGION_BYTES, HAK_HEAP_SHARED);
+        void *p = hak_heap_malloc(heap, 100);
+        uint64_t serial = stats_of(heap).serial;
+        for (unsigned i = 1; i < TIMES; i++)
+            expect_ptr(hak_heap_attach(start, REGION_BYTES), heap);
+        for (unsigned i = 0; i < TIMES; i++) {
+            expect(has_row(heap, p));
+            expect_eq(stats_of(heap).serial, serial);
+            if (i < TIMES - 1)
+                hak_free(hak_heap_malloc(heap, 100));
+            if (i != 1 || round != 1) /* one is left, which the next heap there ends */
+                hak_heap_detach(heap);
+        }
+        expect_eq(has_row(heap, p), round == 1);
+        if (round == 1)
+            continue;
+        expect_ptr(hak_heap_attach(start, REGION_BYTES), heap);
+        expect_ptr(hak_heap_attach(start, REGION_BYTES), heap);
+        expect(has_row(heap, p));
+        hak_heap_destroy(heap); /* whoever has it attached */
+        expect(hak_heap_of(p) == NULL && hak_heap_next(NULL) != heap);
+        expect(hak_heap_attach(start, REGION_BYTES) == NULL && errno == EINVAL);
+    }
+    munmap(start, REGION_BYTES);
+    close(shared_file);
+}
+
 /* --- threads and forks -------------------------------------------------------------------------------------------------------- */
 
 static hak_heap_t *threads_heap;
@@ -485,6 +530,7 @@ int main(void)
         cmocka_unit_test(a_full_region_is_no_memory),
         cmocka_unit_test(the_callback_may_free),
         cmocka_unit_test(two_processes_share_a_region),
+        cmocka_unit_test(each_attaching_has_its_detaching),
         cmocka_unit_test(threads_share_a_region),
         cmocka_unit_test(forked_children_go_on),
         cmocka_unit_test(a_child_without_the_region_goes_on),
