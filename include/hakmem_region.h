@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 /* hak_heap_new with `region` makes one; it fails with ENOTSUP where the library is missing. The heap lies in its region as a whole, the
- * handle too: it takes no memory from the system. The region's previous contents are lost. A full region is ENOMEM. One in memory of
+ * handle too: it takes no memory from the system. The region's previous contents are lost. A full region is ENOMEM, after the heap's callback. One in memory of
  * malloc or of another heap is EINVAL. A shared one has no callback, and no blocks aligned to more than 4 KiB.
  *
  * hak_heap_attach gives the heap that another process made in a shared region. NULL with errno EINVAL: there is none. At one address

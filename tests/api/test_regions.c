@@ -181,6 +181,46 @@ static void the_callback_may_free(void **state)
     hak_heap_destroy(heap);
 }
 
+struct pressed {
+    unsigned calls;
+    size_t used, limit, wanted;
+};
+
+static int note_pressure(hak_heap_t *heap, size_t used, size_t limit, size_t wanted, void *argument)
+{
+    struct pressed *pressed = argument;
+    *pressed = (struct pressed){ pressed->calls + 1, used, limit, wanted };
+    return heap == NULL;
+}
+
+static void note_process(size_t mapped, size_t limit, void *calls) { *(unsigned *)calls += mapped <= SIZE_MAX && limit <= SIZE_MAX; }
+
+/* A full region is its own heap's affair: the limit is the heap's, or the bytes that the region has for blocks. */
+static void a_full_region_calls_its_heap(void **state)
+{
+    static char memory[1 << 20];
+    static const size_t limits[] = { 0, 200000, 8 << 20 };
+    unsigned process = 0;
+    (void)state;
+    hak_set_pressure_callback(note_process, &process);
+    for (unsigned i = 0; i < sizeof limits / sizeof *limits; i++) {
+        struct pressed pressed = { 0, 0, 0, 0 };
+        hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .limit = limits[i],
+            .pressure = note_pressure, .argument = &pressed, .region = memory, .region_size = sizeof memory });
+        while (hak_heap_malloc(heap, 3000) != NULL)
+            ;
+        expect_eq(pressed.calls, 1);
+        expect_eq(pressed.wanted, 3000);
+        expect_eq(pressed.used, stats_of(heap).used_bytes);
+        expect_op(pressed.used + 3000, >, pressed.limit);
+        expect(i == 1 ? pressed.limit == limits[1] : pressed.limit < sizeof memory && pressed.limit > sizeof memory * 9 / 10);
+        expect_eq(stats_of(heap).limit, limits[i]);
+        hak_heap_destroy(heap);
+    }
+    hak_set_pressure_callback(NULL, NULL);
+    expect_eq(process, 0);
+}
+
 /* --- several processes ------------------------------------------------------------------------------------------------------ */
 
 static int shared_file;
@@ -529,6 +569,7 @@ int main(void)
         cmocka_unit_test(a_region_is_no_block_of_malloc),
         cmocka_unit_test(a_full_region_is_no_memory),
         cmocka_unit_test(the_callback_may_free),
+        cmocka_unit_test(a_full_region_calls_its_heap),
         cmocka_unit_test(two_processes_share_a_region),
         cmocka_unit_test(each_attaching_has_its_detaching),
         cmocka_unit_test(threads_share_a_region),
