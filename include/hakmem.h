@@ -174,14 +174,15 @@ const hak_labels_t *hak_label_get(void);
  * the process's malloc, whatever the thread's default is. */
 typedef struct hak_uheap hak_heap_t;
 
-/* Called when a request of `wanted` bytes, to this heap or one below, would take the heap above its limit: in the requesting thread, outside
- * all locks, so it may allocate and free. Not 0: try again (it has freed memory, or raised the limit), 16 times a request at most; 0: let the
+/* Called when a request of `wanted` bytes, to this heap or one below, would take the heap above its limit, or finds no room in its region;
+ * `limit` is what the region has for blocks if the heap's own is not less. In the requesting thread, outside all locks, so it may allocate
+ * and free. Not 0: try again (it has freed memory, or raised the limit), 16 times a request at most; 0: let the
  * request fail. Callbacks do not nest: requests of the callback beyond a limit fail with ENOMEM. It has to return: a thread that jumps
  * out of it gets no further call. Threads are not cancelled in the library's callbacks. */
 typedef int hak_heap_pressure(hak_heap_t *heap, size_t used, size_t limit, size_t wanted, void *argument);
 
 /* Such a callback, by which the limit holds only for blocks of more than a number of bytes, its argument (as a pointer): for smaller ones it
- * raises the limit by a slab. For interpreters that cannot report an error without a small block. */
+ * raises the limit by a slab. For interpreters that cannot report an error without a small block; it makes no room in a full region. */
 int hak_heap_limit_large(hak_heap_t *heap, size_t used, size_t limit, size_t wanted, void *most);
 
 enum hak_heap_purge {

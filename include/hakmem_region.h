@@ -9,11 +9,12 @@ extern "C" {
 #endif
 
 /* hak_heap_new with `region` makes one; it fails with ENOTSUP where the library is missing. The heap lies in its region as a whole, the
- * handle too: it takes no memory from the system. The region's previous contents are lost. A full region is ENOMEM. One in memory of
+ * handle too: it takes no memory from the system. The region's previous contents are lost. A full region is ENOMEM, after the heap's callback. One in memory of
  * malloc or of another heap is EINVAL. A shared one has no callback, and no blocks aligned to more than 4 KiB.
  *
- * hak_heap_attach gives the heap that another process made in a shared region. NULL with errno EINVAL: there is none. A process that
- * attached or made a heap detaches it before it unmaps the region or truncates its file; other processes and the blocks are not affected.
+ * hak_heap_attach gives the heap that another process made in a shared region. NULL with errno EINVAL: there is none. At one address
+ * that is one handle, however often: a process detaches a heap as often as it attached or made it, the last time before it unmaps the region
+ * or truncates its file; other processes and the blocks are not affected.
  * Afterwards the handle lies in memory that is gone: every use of it faults, hak_heap_detach too, and what is mapped there next is still
  * taken for the region. */
 hak_heap_t *hak_heap_attach(void *region, size_t size);

@@ -156,6 +156,7 @@ hak_export void *hak_pvalloc(size_t n)
 /* Moves to a block of the same heap. Growth by less than an eighth gets a quarter more, unless sized frees would refuse that. */
 static hak_noinline void *aligned_move(void *p, size_t align, size_t have, size_t n)
 {
+    int saved = errno;
     hak_heap_t *heap = hak_heap_of(p);
     bool steps = n > have && n - have < have / 8 && !hak__hardened.on;
     void *q = steps ? hak_heap_aligned_alloc(heap, align, have + have / 4) : NULL;
@@ -163,9 +164,13 @@ static hak_noinline void *aligned_move(void *p, size_t align, size_t have, size_
         hak_free(q);
         q = NULL;
     }
-    if (q == NULL && (q = hak_heap_aligned_alloc(heap, align, n)) == NULL)
-        return NULL;
     hak__lift(p, "aligned_realloc");
+    if (q == NULL && (q = hak_heap_aligned_alloc(heap, align, n)) == NULL) {
+        if (n > have || (uintptr_t)p % align != 0)
+            return NULL;
+        errno = saved;
+        return hak__stay_longer(p, have, n);
+    }
     memcpy(q, p, hak_min(have, n));
     hak_free(p);
     return q;

@@ -47,7 +47,7 @@ static size_t with_room(size_t have, size_t n)
 
 /* Hardened mode's large blocks grow in place only within their class. From 128 KiB on, one that grows in small steps becomes a
  * huge block, which grows without copying and touches only the pages that the program uses. No block that may be sampled grows
- * in place, and a sample does not shrink there either. */
+ * in place, and a sample shrinks there only if no memory is left for another block. */
 enum { HARDENED_HUGE = 128 << 10 };
 static hak_cold size_t with_room_hardened(size_t have, size_t n)
 {
@@ -71,10 +71,10 @@ static void *resize_by_kind(void *p, size_t have, size_t n, enum hak_resize how)
     return kind->resize == NULL ? NULL : kind->resize(p, have, n, how);
 }
 
-/* If there is no memory for a smaller block, a shrinking block stays and returns the pages that it can. Sized frees may then
- * find it longer than the size that they name. */
-static hak_cold void *stay_longer(void *p, size_t have, size_t n)
+/* Sized frees may then find the block longer than the size that they name. */
+void *hak__stay_longer(void *p, size_t have, size_t n)
 {
+    hak_assert(n <= have, "a block that shrinks");
     void *q = resize_by_kind(p, have, n, HAK_RESIZE_WASTEFUL);
     if (q == NULL || !hak__hardened.canary)
         hak__allow_longer();
@@ -95,7 +95,7 @@ static void *move_elsewhere(void *p, size_t have, size_t n)
     }
     if (hak_unlikely(q == NULL) && n <= have) {
         errno = saved;
-        return stay_longer(p, have, n);
+        return hak__stay_longer(p, have, n);
     }
     if (hak_unlikely(q == NULL))
         return NULL;

@@ -218,6 +218,9 @@ hak_inline bool hak__size_stays(size_t have, size_t n) { return n - have / 2 <= 
  * block that shrinks no further, and gives a growing one some room. */
 hak_inline bool hak__size_fits(size_t have, size_t n) { return n - have / 2 <= have / 2 || (have == HAK_ALIGN && n < have); }
 
+/* There is no memory for a smaller block: a shrinking one stays where it is and returns the pages that it can (entry/realloc.c). */
+hak_cold void *hak__stay_longer(void *p, size_t have, size_t n);
+
 /* From now on a block may be longer than the size that a sized free names, because it could not be shortened. */
 hak_cold void hak__allow_longer(void);
 

@@ -4,6 +4,7 @@
 #include "diag/report.h"
 #include "harden/mode.h"
 #include "kinds/kind.h"
+#include "profile/profile.h"
 #include "sample/sample.h"
 #include "userheap/userheap.h"
 
@@ -80,6 +81,14 @@ static bool sampled_stays(const void *p, size_t have, size_t n)
     return hak__guarded_has(p) ? have == n : hak__size_stays(have, n);
 }
 
+/* Only where no other block can be had: a copy would end at its guard. In an ordinary process a slot's block is as long as its class. */
+static void *sampled_resize(void *p, size_t have, size_t n, enum hak_resize how)
+{
+    struct hak_record *record = live_record(p);
+    bool exact = hak__guarded_has(p) || hak__hardened.on, shrinks = exact && n < have && how != HAK_RESIZE_FITTING;
+    return shrinks && record != NULL && hak__sample_shrink(record, n) ? p : NULL;
+}
+
 static void sampled_lift(const void *p, const char *function)
 {
     struct hak_record *record = live_record(p);
@@ -108,6 +117,7 @@ const struct hak_kind hak__kind_sampled = {
     .usable = sampled_usable,
     .check_size = sampled_check_size,
     .stays = sampled_stays,
+    .resize = sampled_resize,
     .lift = sampled_lift,
     .heap = sampled_heap,
     .live = sampled_live,

@@ -109,6 +109,9 @@ hak_cold bool hak__profile_due(struct hak_heap *heap, size_t n);
  * it can have them; `counts`: it counts for the profile. NULL: there is no slot. */
 hak_cold void *hak__sample_take(size_t align, size_t n, bool guarded, bool counts, struct hak_samples *samples);
 
+/* Shortens a live sample's block to n bytes; to the profile it is freed and allocated again. False: it is being freed. */
+hak_cold bool hak__sample_shrink(struct hak_record *record, size_t n);
+
 /* Counts down a new block above the mid classes, and notes it if it is to be sampled. */
 hak_cold void hak__profile_note(struct hak_heap *heap, void *block, size_t n, struct hak_samples *samples);
 

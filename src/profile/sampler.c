@@ -159,8 +159,10 @@ static void in_place_end(struct hak_record *record, const char *function)
     hak__in_place_end(record, function);
 }
 
-static const struct hak_sample_design with_guards = { .end = guarded_end, .lift = hak__guarded_lift, .tell = hak__guarded_tell };
-static const struct hak_sample_design in_slot = { .end = slot_end, .lift = hak__slot_lift };
+static const struct hak_sample_design with_guards = {
+    .end = guarded_end, .lift = hak__guarded_lift, .shrink = hak__guarded_shrink, .tell = hak__guarded_tell
+};
+static const struct hak_sample_design in_slot = { .end = slot_end, .lift = hak__slot_lift, .shrink = hak__record_shrink };
 static const struct hak_sample_design in_place = { .end = in_place_end };
 
 void *hak__sample_take(size_t align, size_t n, bool guarded, bool counts, struct hak_samples *samples)
@@ -178,6 +180,18 @@ void *hak__sample_take(size_t align, size_t n, bool guarded, bool counts, struct
         return NULL;
     begin_record(record, site, n, design);
     return (void *)record->block;
+}
+
+bool hak__sample_shrink(struct hak_record *record, size_t n)
+{
+    if (!hak__record_claim(record))
+        return false;
+    struct hak_heap *heap = hak__heap_mine();
+    bool counts = hak__profile_counts() && (heap->mode & HAK_MODE_SENTINEL) == 0 && hak__profile_due(heap, n);
+    end_record(record);
+    record->design->shrink(record, n);
+    begin_record(record, counts ? hak__profile_site_here(n, hak_load(&record->of, HAK_RELAXED)) : NULL, n, record->design);
+    return true;
 }
 
 void hak__profile_note(struct hak_heap *heap, void *block, size_t n, struct hak_samples *samples)

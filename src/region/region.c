@@ -29,26 +29,40 @@ static struct hak_robust_thread *region_me(void)
     return &me;
 }
 
-static void region_row_leave(const struct hak_region *region)
+/* NULL: it has none. */
+static struct hak_region_row *region_row(const struct hak_region *region)
+{
+    for (uint32_t i = 0; i < hak_load(&region_count, HAK_ACQUIRE); i++)
+        if (hak_load(&region_rows[i].start, HAK_RELAXED) == (uintptr_t)region && hak_load(&region_rows[i].size, HAK_RELAXED) != 0)
+            return &region_rows[i];
+    return NULL;
+}
+
+/* Ends one use of the heap, or with `ended` all. */
+static void region_row_leave(const struct hak_region *region, bool ended)
 {
     struct hak_robust_thread *me = region_me();
     hak__robust_acquire(&rows_lock, me);
-    for (uint32_t i = 0; i < hak_load(&region_count, HAK_RELAXED); i++)
-        if (hak_load(&region_rows[i].start, HAK_RELAXED) == (uintptr_t)region)
-            hak_store(&region_rows[i].size, 0, HAK_RELEASE);
+    struct hak_region_row *row = region_row(region);
+    if (row != NULL && (ended || --row->uses == 0))
+        hak_store(&row->size, 0, HAK_RELEASE);
     hak__robust_release(&rows_lock, me);
 }
 
 /* A heap without a row is found only by its handle. */
 static void region_row_enter(const struct hak_region *region)
 {
-    region_row_leave(region); /* of a previous heap here */
     struct hak_robust_thread *me = region_me();
     hak__robust_acquire(&rows_lock, me);
+    struct hak_region_row *row = region_row(region);
     uint32_t i = 0;
     while (i < HAK_REGIONS_MOST && hak_load(&region_rows[i].size, HAK_RELAXED) != 0)
         i++;
-    if (i < HAK_REGIONS_MOST) {
+    if (row != NULL) {
+        row->uses++;
+        hak_store(&row->size, region->size, HAK_RELEASE); /* another process may have made it anew */
+    } else if (i < HAK_REGIONS_MOST) {
+        region_rows[i].uses = 1;
         hak_store(&region_rows[i].start, (uintptr_t)region, HAK_RELAXED);
         hak_store(&region_rows[i].serial, hak__uheap_serial(), HAK_RELAXED);
         /* release, twice: pair with the acquires in hak__region_of. */
@@ -90,15 +104,6 @@ struct hak_region *hak__region_of(const void *p)
             found = region_inner(found, (struct hak_region *)start);
     }
     return found;
-}
-
-/* 0: it has no row. */
-static uint64_t region_serial(const struct hak_region *region)
-{
-    for (uint32_t i = 0; i < hak_load(&region_count, HAK_ACQUIRE); i++)
-        if (hak_load(&region_rows[i].start, HAK_RELAXED) == (uintptr_t)region && hak_load(&region_rows[i].size, HAK_RELAXED) != 0)
-            return hak_load(&region_rows[i].serial, HAK_RELAXED);
-    return 0;
 }
 
 /* A child has private memory where the parent's region was, unless the region is shared: then the lock may belong to a living
@@ -198,7 +203,7 @@ struct hak_region *hak__region_new(const struct hak_heap_options *options)
     if (regions_join() == NULL)
         return region_fail(ENOMEM);
     struct hak_region *region = (struct hak_region *)hak_align_up(start, HAK_REGION_ALIGN);
-    region_row_leave(region);
+    region_row_leave(region, true); /* of a previous heap here */
     memset(region, 0, sizeof *region);
     region->size = end - (uintptr_t)region;
     region->unit_shift = unit_shift_for(region->size);
@@ -234,7 +239,7 @@ static void region_detach(hak_heap_t *heap)
 {
     struct hak_region *region = (struct hak_region *)(void *)heap;
     if (region_is_there(region))
-        region_row_leave(region);
+        region_row_leave(region, false);
     else
         hak__uheap_misuse(heap, "hak_heap_detach");
 }
@@ -253,7 +258,7 @@ void hak__region_destroy(struct hak_region *region, const char *function)
         return;
     hak_store(&region->magic, HAK_OWN_GONE, HAK_RELEASE); /* pairs with the acquire in region_is_alive */
     region_unlock(region, me);
-    region_row_leave(region);
+    region_row_leave(region, true);
 }
 
 void hak__region_reset(struct hak_region *region, const char *function)
@@ -368,10 +373,11 @@ void hak__region_set_limit(struct hak_region *region, size_t limit, const char *
 
 static struct hak_heap_figures region_figures(const struct hak_region *region)
 {
+    const struct hak_region_row *row = region_row(region);
     uint64_t limit = hak_load(&region->limit, HAK_RELAXED);
     return (struct hak_heap_figures){
         .name = region->name,
-        .serial = region_serial(region),
+        .serial = row == NULL ? 0 : hak_load(&row->serial, HAK_RELAXED),
         .used_bytes = hak__region_used(region),
         .peak_bytes = hak_counted(&region->peak_bytes),
         .live_blocks = hak_counted(&region->live_blocks),

@@ -254,7 +254,7 @@ static bool guarded_map(struct hak_guarded_slot *slot, size_t align, size_t n)
 /* --- frees --------------------------------------------------------------------------------------------------------- */
 
 /* Only the slot has the pages, so it ends as ever when the report is survived. */
-static void check_slack(struct hak_guarded_slot *slot, const char *function)
+static void check_slack(struct hak_guarded_slot *slot, const char *function, const char *outcome)
 {
     size_t bytes;
     const uint8_t *at = slack_before(slot, &bytes), *found = sample_changed(at, bytes);
@@ -267,9 +267,9 @@ static void check_slack(struct hak_guarded_slot *slot, const char *function)
     if (found == NULL)
         return;
     const void *block = (const void *)slot->record.block;
-    hak__misuse(
-        &(struct hak_mistake){ HAK_MISUSE_WRITTEN, function, block, hak__guarded_tell, &slot->record, "the block was freed" },
-        "%s(): %s of %p (%u-byte block): %p was written before", function, what, block, (uint64_t)slot->record.counted, found);
+    hak__misuse(&(struct hak_mistake){ HAK_MISUSE_WRITTEN, function, block, hak__guarded_tell, &slot->record, outcome },
+                "%s(): %s of %p (%u-byte block): %p was written before", function, what, block, (uint64_t)slot->record.counted,
+                found);
 }
 
 static bool guarded_allow(const struct hak_guarded_slot *slot)
@@ -280,11 +280,24 @@ static bool guarded_allow(const struct hak_guarded_slot *slot)
 
 void hak__guarded_lift(struct hak_record *record) { guarded_allow((struct hak_guarded_slot *)record); }
 
+void hak__guarded_shrink(struct hak_record *record, size_t n)
+{
+    struct hak_guarded_slot *slot = (struct hak_guarded_slot *)record;
+    size_t bytes = hak_align_up(record->block + n - slot->pages, hak__page_size());
+    if (!guarded_allow(slot))
+        return;
+    check_slack(slot, "realloc", "the block was made shorter"); /* no later check would see it all */
+    if (bytes < slot->page_bytes && hak__guarded_unmap(slot->pages + bytes, slot->page_bytes - bytes))
+        slot->page_bytes = bytes;
+    hak__record_shrink(record, n);
+    fill_slack(slot);
+}
+
 void hak__guarded_end(struct hak_record *record, const char *function)
 {
     struct hak_guarded_slot *slot = (struct hak_guarded_slot *)record;
     if (guarded_allow(slot))
-        check_slack(slot, function);
+        check_slack(slot, function, "the block was freed");
     sample_note(&slot->freed);
     hak__record_leave(record);
     if (hak__guarded_unmap(slot->pages, slot->page_bytes))

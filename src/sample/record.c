@@ -93,6 +93,23 @@ bool hak__record_claim(struct hak_record *record)
     return hak_cas_strong(&record->state, &live, HAK_SAMPLE_ENDING, HAK_ACQUIRE, HAK_RELAXED);
 }
 
+void hak__record_shrink(struct hak_record *record, size_t n)
+{
+    struct hak_samples *samples = hak_load(&record->of, HAK_ACQUIRE);
+    size_t less = record->counted - n;
+    hak_assert(n != 0 && n < record->counted, "realloc to no bytes is a free");
+    hak_fetch_sub(&hak__sampled.bytes, less, HAK_RELAXED);
+    record->counted = (uint32_t)n;
+    if (samples == NULL)
+        return;
+    hak__lock_acquire(&samples->lock);
+    if (samples_have(samples, record)) {
+        hak_fetch_sub(&samples->bytes, less, HAK_RELAXED);
+        hak__account_give(samples->account, less);
+    }
+    hak__lock_release(&samples->lock);
+}
+
 void hak__record_leave(struct hak_record *record)
 {
     struct hak_samples *samples = hak_load(&record->of, HAK_ACQUIRE);

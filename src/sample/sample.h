@@ -38,6 +38,7 @@ struct hak_record;
 struct hak_sample_design {
     void (*end)(struct hak_record *record, const char *function); /* frees a claimed record's block */
     void (*lift)(struct hak_record *record); /* before a read: the program may have revoked access to the block's pages */
+    void (*shrink)(struct hak_record *record, size_t n); /* shortens a claimed record's block */
     void (*tell)(const struct hak_record *record); /* describes the block on further lines of a report; NULL: adds nothing */
 };
 
@@ -80,6 +81,9 @@ hak_cold bool hak__record_join(struct hak_record *record, struct hak_samples *sa
 
 /* Moves LIVE to ENDING; false: another call came first, or there was no block. */
 hak_cold bool hak__record_claim(struct hak_record *record);
+
+/* Counts n bytes for an ENDING record, fewer than before. */
+hak_cold void hak__record_shrink(struct hak_record *record, size_t n);
 
 /* Removes an ENDING record from its heap, unless the heap has dropped it already. */
 hak_cold void hak__record_leave(struct hak_record *record);
@@ -156,6 +160,7 @@ hak_noinline void hak__guarded_begin(void);
 hak_cold struct hak_record *hak__guarded_take(size_t align, size_t n, struct hak_samples *samples);
 hak_cold void hak__guarded_end(struct hak_record *record, const char *function); /* ends a claimed record */
 hak_cold void hak__guarded_lift(struct hak_record *record);
+hak_cold void hak__guarded_shrink(struct hak_record *record, size_t n);
 
 /* Describes the block on further lines of a report. */
 hak_cold void hak__guarded_tell(const struct hak_record *record);

@@ -1,5 +1,5 @@
 /* The aligned functions: every power of two up to 1 GiB with sizes below, at and above it; which alignments each
- * function refuses, with which code and what it leaves alone. */
+ * function refuses, with which code and what it leaves alone; blocks of a full heap shrink where they are. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -238,6 +238,45 @@ static void a_resized_block_is_freed_by_its_size(void **state)
             }
 }
 
+static void fill_up(hak_heap_t *heap)
+{
+    static const size_t sizes[] = { 3 << 20, 700000, 200000, 60000, 10000, 1000, 100, 16 };
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        while (hak_heap_malloc(heap, sizes[i]) != NULL)
+            ;
+}
+
+/* A block that shrinks needs no other memory; one that lies at another alignment does, and stays as it was without. */
+static void a_full_heap_shrinks_its_blocks(void **state)
+{
+    static const struct { size_t align, size; } blocks[] = {
+        { 64, 1000 }, { 64, 50000 }, { 4096, 300000 }, { 64, 900000 }, { 1 << 20, 3 << 20 }, { 4 << 20, 3 << 20 } };
+    (void)state;
+    for (unsigned i = 0; i < 2 * sizeof blocks / sizeof *blocks; i++) {
+        size_t align = blocks[i / 2].align, size = blocks[i / 2].size;
+        hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .limit = (size_t)4 << 20 });
+        char *p = hak_heap_aligned_alloc(heap, align, size), *other = hak_heap_aligned_alloc(heap, 64, 150000);
+        size_t beyond = 2 * ((uintptr_t)other & (0 - (uintptr_t)other)); /* where it lies is no multiple of this */
+        expect(p != NULL && other != NULL);
+        memory_fill(p, size, align);
+        size_t last = 0;
+        for (size_t n = size / 3; n != 0; last = n, n /= 3) {
+            fill_up(heap);
+            errno = 77;
+            p = i % 2 == 0 ? hak_aligned_realloc(p, align, n) : hak_heap_aligned_realloc(heap, p, align, n);
+            expect(p != NULL && errno == 77 && (uintptr_t)p % align == 0);
+            expect(hak_usable_size(p) >= n && memory_holds(p, n, size, align));
+        }
+        fill_up(heap);
+        expect(hak_aligned_realloc(other, beyond, 140000) == NULL && errno == ENOMEM);
+        expect_op(hak_usable_size(other), >=, 150000);
+        hak_free_aligned_sized(other, 64, 150000);
+        hak_free_aligned_sized(p, align, last);
+        expect(hak_check_heap());
+        hak_heap_destroy(heap);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +286,7 @@ int main(void)
         cmocka_unit_test(aligned_calloc_clears),
         cmocka_unit_test(aligned_realloc_grows),
         cmocka_unit_test(a_resized_block_is_freed_by_its_size),
+        cmocka_unit_test(a_full_heap_shrinks_its_blocks),
         cmocka_unit_test(posix_memalign_refuses),
         cmocka_unit_test(posix_memalign_without_memory),
         cmocka_unit_test(aligned_alloc_refuses),

@@ -181,6 +181,46 @@ static void the_callback_may_free(void **state)
     hak_heap_destroy(heap);
 }
 
+struct pressed {
+    unsigned calls;
+    size_t used, limit, wanted;
+};
+
+static int note_pressure(hak_heap_t *heap, size_t used, size_t limit, size_t wanted, void *argument)
+{
+    struct pressed *pressed = argument;
+    *pressed = (struct pressed){ pressed->calls + 1, used, limit, wanted };
+    return heap == NULL;
+}
+
+static void note_process(size_t mapped, size_t limit, void *calls) { *(unsigned *)calls += mapped <= SIZE_MAX && limit <= SIZE_MAX; }
+
+/* A full region is its own heap's affair: the limit is the heap's, or the bytes that the region has for blocks. */
+static void a_full_region_calls_its_heap(void **state)
+{
+    static char memory[1 << 20];
+    static const size_t limits[] = { 0, 200000, 8 << 20 };
+    unsigned process = 0;
+    (void)state;
+    hak_set_pressure_callback(note_process, &process);
+    for (unsigned i = 0; i < sizeof limits / sizeof *limits; i++) {
+        struct pressed pressed = { 0, 0, 0, 0 };
+        hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .limit = limits[i],
+            .pressure = note_pressure, .argument = &pressed, .region = memory, .region_size = sizeof memory });
+        while (hak_heap_malloc(heap, 3000) != NULL)
+            ;
+        expect_eq(pressed.calls, 1);
+        expect_eq(pressed.wanted, 3000);
+        expect_eq(pressed.used, stats_of(heap).used_bytes);
+        expect_op(pressed.used + 3000, >, pressed.limit);
+        expect(i == 1 ? pressed.limit == limits[1] : pressed.limit < sizeof memory && pressed.limit > sizeof memory * 9 / 10);
+        expect_eq(stats_of(heap).limit, limits[i]);
+        hak_heap_destroy(heap);
+    }
+    hak_set_pressure_callback(NULL, NULL);
+    expect_eq(process, 0);
+}
+
 /* --- several processes ------------------------------------------------------------------------------------------------------ */
 
 static int shared_file;
@@ -263,6 +303,51 @@ static void two_processes_share_a_region(void **state)
     expect_eq(stats_of(heap).live_blocks, 1);
     hak_heap_destroy(heap);
     expect(hak_heap_attach(start, REGION_BYTES) == NULL && errno == EINVAL);
+    munmap(start, REGION_BYTES);
+    close(shared_file);
+}
+
+static bool has_row(hak_heap_t *heap, const void *p)
+{
+    unsigned met = 0;
+    for (hak_heap_t *at = hak_heap_next(NULL); at != NULL; at = hak_heap_next(at))
+        met += at == heap;
+    expect(met <= 1 && (stats_of(heap).serial != 0) == (met == 1) && hak_heap_of(p) == (met == 1 ? heap : NULL));
+    return met == 1;
+}
+
+/* Parts of a process that know nothing of one another: each ends its own use of the heap. */
+static void each_attaching_has_its_detaching(void **state)
+{
+    enum { TIMES = 4 };
+    (void)state;
+    shared_file = memfd_create("region", 0);
+    expect_eq(ftruncate(shared_file, REGION_BYTES), 0);
+    char *start = map_shared();
+    for (unsigned round = 0; round < 3; round++) {
+        hak_heap_t *heap = heap_in(start, REGION_BYTES, HAK_HEAP_SHARED);
+        void *p = hak_heap_malloc(heap, 100);
+        uint64_t serial = stats_of(heap).serial;
+        for (unsigned i = 1; i < TIMES; i++)
+            expect_ptr(hak_heap_attach(start, REGION_BYTES), heap);
+        for (unsigned i = 0; i < TIMES; i++) {
+            expect(has_row(heap, p));
+            expect_eq(stats_of(heap).serial, serial);
+            if (i < TIMES - 1)
+                hak_free(hak_heap_malloc(heap, 100));
+            if (i != 1 || round != 1) /* one is left, which the next heap there ends */
+                hak_heap_detach(heap);
+        }
+        expect_eq(has_row(heap, p), round == 1);
+        if (round == 1)
+            continue;
+        expect_ptr(hak_heap_attach(start, REGION_BYTES), heap);
+        expect_ptr(hak_heap_attach(start, REGION_BYTES), heap);
+        expect(has_row(heap, p));
+        hak_heap_destroy(heap); /* whoever has it attached */
+        expect(hak_heap_of(p) == NULL && hak_heap_next(NULL) != heap);
+        expect(hak_heap_attach(start, REGION_BYTES) == NULL && errno == EINVAL);
+    }
     munmap(start, REGION_BYTES);
     close(shared_file);
 }
@@ -484,7 +569,9 @@ int main(void)
         cmocka_unit_test(a_region_is_no_block_of_malloc),
         cmocka_unit_test(a_full_region_is_no_memory),
         cmocka_unit_test(the_callback_may_free),
+        cmocka_unit_test(a_full_region_calls_its_heap),
         cmocka_unit_test(two_processes_share_a_region),
+        cmocka_unit_test(each_attaching_has_its_detaching),
         cmocka_unit_test(threads_share_a_region),
         cmocka_unit_test(forked_children_go_on),
         cmocka_unit_test(a_child_without_the_region_goes_on),

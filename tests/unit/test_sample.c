@@ -1,6 +1,6 @@
 /* sample/sample.h: with N = 1 every request is a sample while there are slots and the rate allows it; blocks are zero, aligned as asked, of just
  * the size asked for; what is freed is inaccessible, slots are bounded and used again; the share of refilled blocks that
- * are samples is 1/N; a system that refuses memory costs samples and nothing else; faults elsewhere reach the program's own
+ * are samples is 1/N; in a full heap realloc shortens them where they are; a system that refuses memory costs samples and nothing else; faults elsewhere reach the program's own
  * handler; and no other memory is lost by it all. */
 #include "sample/sample.h"
 
@@ -384,6 +384,86 @@ FRESH_TEST(one_block_serves_both)
     expect(hak_check_heap());
 }
 
+/* --- full heaps ------------------------------------------------------------------------------------------------------------ */
+
+static uint64_t profiled_bytes(void)
+{
+    struct hak_profile_site *site = NULL;
+    uint64_t bytes = 0;
+    for (uint32_t bucket = 0; hak__profile_site_next(&bucket, &site);)
+        bytes += hak_load(&site->allocated_bytes, HAK_RELAXED) - hak_load(&site->freed_bytes, HAK_RELAXED);
+    return bytes;
+}
+
+static void fill_up(hak_heap_t *heap)
+{
+    while (hak_heap_malloc(heap, 16) != NULL)
+        ;
+}
+
+/* A guarded block, and one in a slot of its class in a hardened process: it has just the new size, to the heap, its limit and the profile. */
+static void shrink_in_a_full_heap(const char *options, bool hardened)
+{
+    enum { BLOCKS = 500, LENGTH = 5000, LIMIT = 2 << 20 };
+    static char *blocks[BLOCKS];
+    struct hak_heap_figures before, after;
+    unsigned count = 0, guarded = 0, in_slots = 0;
+    begin(options);
+    if (hardened)
+        hak__hardened_begin();
+    expect_eq(hak_profile_start(1), 0);
+    hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .limit = LIMIT });
+    while (count < BLOCKS && (blocks[count] = hak_heap_malloc(heap, LENGTH)) != NULL)
+        memset(blocks[count++], 5, LENGTH);
+    for (unsigned i = 0; i < count; i++) {
+        size_t n = 1 + i * 177 % (LENGTH - 1);
+        if (!hak__sample_has(blocks[i]) || (!hardened && !hak__guarded_has(blocks[i])))
+            continue;
+        fill_up(heap);
+        expect_eq(hak_heap_stats(heap, &before, sizeof before), 0);
+        uint64_t profiled = profiled_bytes();
+        errno = 77;
+        char *shorter = hak_realloc(blocks[i], n);
+        expect_eq(errno, 77);
+        if (shorter != blocks[i]) /* a span had a block of this size */
+            continue;
+        expect_eq(hak_usable_size(shorter), n);
+        expect_eq(profiled - profiled_bytes(), LENGTH - n);
+        expect_eq(hak_heap_stats(heap, &after, sizeof after), 0);
+        expect_eq(before.live_bytes - after.live_bytes, LENGTH - n);
+        expect_eq(before.live_blocks, after.live_blocks);
+        expect_op(before.used_bytes - after.used_bytes, >=, LENGTH - n);
+        expect(blocks[i][0] == 5 && blocks[i][n - 1] == 5);
+        if (hak__guarded_has(blocks[i])) {
+            char *end = (char *)hak_align_up((uintptr_t)blocks[i] + n, hak__page_size());
+            expect(!is_mapped(end));
+            for (char *at = blocks[i] + n; at < end && at < blocks[i] + n + HAK_SAMPLE_SLACK_MOST; at++)
+                expect_eq((unsigned char)*at, HAK_SAMPLE_SLACK_BYTE);
+        }
+        *(hak__guarded_has(blocks[i]) ? &guarded : &in_slots) += 1;
+        if (i % 2 == 0)
+            hak_free_sized(blocks[i], n);
+    }
+    expect_op(guarded, >, 5);
+    expect(!hardened || in_slots > 5);
+    expect(hak_check_heap());
+    hak_heap_destroy(heap);
+    expect_eq(profiled_bytes(), 0);
+    expect_eq(hak_load(&hak__sampled.bytes, HAK_RELAXED), 0);
+}
+
+FRESH_TEST(guarded_blocks_shrink_in_a_full_heap)
+{
+    (void)argument;
+    shrink_in_a_full_heap("sample_guards:1,sample_slots:64", false);
+}
+
+FRESH_TEST(hardened_samples_shrink_in_a_full_heap)
+{
+    (void)argument;
+    shrink_in_a_full_heap("harden:1,sample_guards:1,sample_slots:64", true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +482,8 @@ int main(void)
         cmocka_unit_test(other_faults_are_passed_on),
         cmocka_unit_test(hardened_heaps_align),
         cmocka_unit_test(one_block_serves_both),
+        cmocka_unit_test(guarded_blocks_shrink_in_a_full_heap),
+        cmocka_unit_test(hardened_samples_shrink_in_a_full_heap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
