@@ -93,8 +93,14 @@ struct generator {
     };
 
     explicit generator(std::coroutine_handle<promise_type> begun) : frame(begun) {}
+    generator(generator &&other) noexcept : frame(std::exchange(other.frame, nullptr)) {}
     generator(const generator &) = delete;
-    ~generator() { frame.destroy(); }
+    ~generator()
+    {
+        if (frame) {
+            frame.destroy();
+        }
+    }
     bool next()
     {
         frame.resume();
