@@ -88,11 +88,11 @@ def test_programs_explain_themselves_and_refuse_nonsense(program: str) -> None:
 
 @built
 def test_what_a_program_holds_by_itself_is_less_than_its_peak() -> None:
-    runner, case = Runner(Places(BUILD), quick=True), next(each for each in WRITTEN if each.name == "nbody")
+    runner, case = Runner(Places(BUILD), quick=True), next(each for each in WRITTEN if each.name == "large_churn")
     whole = runner.run(case, Allocator(SYSTEM, "peer"), quick=True)
     held = runner.bare(case)
     assert whole and held
-    assert 200 << 10 < held < int(whole["peak_rss_bytes"]) - (200 << 10)
+    assert 200 << 10 < held < int(whole["peak_rss_bytes"]) - (8 << 20)  # two runs' pages of files differ by some 100 KiB
 
 
 @built
