@@ -132,8 +132,8 @@ enum hak_misuse_kinds { HAK_MISUSE_OF_POINTER, HAK_MISUSE_OF_FREED, HAK_MISUSE_O
 typedef void hak_misuse_function(const char *report, int kind, const char *function, const void *block, void *argument);
 void hak_set_misuse_callback(hak_misuse_function *callback, void *argument);
 
-/* The system's limits for the process at the time of the call; UINT64_MAX: no limit, or unknown. The library itself reads them when it
- * starts, and derives the defaults of dirty_limit and process_budget from the least. It follows those of a control group. */
+/* The system's limits for the process at the time of the call; UINT64_MAX: no limit, or unknown. The library itself reads them once
+ * the process has grown (docs/options.md), and derives the defaults of dirty_limit and process_budget from the least. It follows those of a control group. */
 struct hak_system {
     uint64_t memory_max, memory_high;   /* of its control group (v2) and those above it */
     uint64_t address_space;             /* RLIMIT_AS */

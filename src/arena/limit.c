@@ -194,18 +194,24 @@ static void follow_seen(const struct hak_os_seen *seen)
     hak__limit_follow(hak_min(group, seen->address_space), hak__limit_part(group, 0), false);
 }
 
+static struct hak_os_seen room_seen = {
+    .memory_max = HAK_OS_UNLIMITED, .memory_high = HAK_OS_UNLIMITED, .address_space = HAK_OS_UNLIMITED, .data = HAK_OS_UNLIMITED
+};
+
 void hak__limit_ask_room(void)
 {
-    struct hak_os_seen seen = { .memory_max = HAK_OS_UNLIMITED, .memory_high = HAK_OS_UNLIMITED };
-    hak__os->room(&seen);
-    follow_seen(&seen);
+    hak__os->room(&room_seen);
+    follow_seen(&room_seen);
 }
 
+/* A child of vfork may ask, whose own limits are not this process's. */
 void hak__limit_ask_system(void)
 {
     int saved = errno;
     struct hak_os_seen seen;
     hak__os->seen(&seen);
+    seen.address_space = room_seen.address_space;
+    seen.data = room_seen.data;
     follow_seen(&seen);
     errno = saved;
 }

@@ -199,21 +199,37 @@ hak_rare_data struct hak_thp_counts hak__thp_counts;
 static enum hak_os_huge_setting thp_setting(void) { return (enum hak_os_huge_setting)hak_load(&setting, HAK_RELAXED); }
 
 /* Read once: a later change of the setting does not affect what is already mapped. */
-void hak__thp_look(void) { hak_store(&setting, hak__os->huge_setting(), HAK_RELAXED); }
+bool hak__thp_look(void)
+{
+    if (thp_setting() == HAK_OS_HUGE_UNKNOWN)
+        hak_store(&setting, hak__os->huge_setting(), HAK_RELAXED);
+    return thp_setting() != HAK_OS_HUGE_UNKNOWN;
+}
+
+/* Marks are noted where they will not be the rule. What is mapped behind a marked part of a SuperSlab is marked too: a SuperSlab
+ * of two mappings can never be one huge page. */
+static void mark_unknown(uintptr_t start, size_t bytes)
+{
+    size_t first = hak__super_of((void *)start), last = hak__super_of((void *)(start + bytes - 1));
+    bool known = thp_setting() != HAK_OS_HUGE_UNKNOWN, inside = (uintptr_t)hak__super_start(first) != start;
+    hak_assert(hak__arena_is_mine() && last < hak__arena_top(), "the memory is the arena's, whose lock is held");
+    uintptr_t end = known ? hak_min(start + bytes, (uintptr_t)hak__super_start(first + 1)) : start + bytes;
+    if ((!known || (inside && hak__supers[first].no_huge)) && hak__os_advise(start, end - start, HAK_OS_NO_HUGE) == EINVAL)
+        hak_store(&setting, HAK_OS_HUGE_NEVER, HAK_RELAXED); /* the kernel has no huge pages */
+    for (size_t i = first + inside; i <= last; i++)
+        hak__supers[i].no_huge = !known;
+    hak__supers[first].no_huge |= !known;
+}
 
 void hak__thp_mapped(uintptr_t start, size_t bytes)
 {
     hak_assert(start % hak__page_size() == 0 && bytes % hak__page_size() == 0, "whole pages are mapped");
-    enum hak_os_huge_setting now = thp_setting();
-    if (hak__option(HAK_OPTION_thp) == HAK_THP_ALWAYS) {
+    if (hak__option(HAK_OPTION_thp) == HAK_THP_ALWAYS)
         hak__os_advise(start, bytes, HAK_OS_HUGE);
-        return;
-    }
-    if (now == HAK_OS_HUGE_ALWAYS || now == HAK_OS_HUGE_UNKNOWN)
+    else if (thp_setting() == HAK_OS_HUGE_ALWAYS)
         hak__os_advise(start, bytes, HAK_OS_NO_HUGE);
-    if (now == HAK_OS_HUGE_UNKNOWN)
-        for (size_t i = hak__super_of((void *)start); i <= hak__super_of((void *)(start + bytes - 1)); i++)
-            hak__supers[i].no_huge = 1;
+    else
+        mark_unknown(start, bytes);
 }
 
 bool hak__thp_must_stay(size_t super)

@@ -45,8 +45,9 @@ void hak__super_set_purged(size_t super, uint32_t bytes); /* hak_super.purged_ma
  * for huge pages only while it is touched for the first time. Purged pages come back one by one, and no kernel thread makes it
  * whole again. */
 
-/* Reads the system's setting, a file. Until then memory is marked as under `always`, and no page made huge. */
-hak_cold void hak__thp_look(void);
+/* Reads the system's setting, a file. Until it is known, memory is marked as under `always`, and no page made huge. False: the file
+ * cannot be read. */
+hak_cold bool hak__thp_look(void);
 
 /* Marks newly mapped memory according to the option. */
 hak_noinline void hak__thp_mapped(uintptr_t start, size_t bytes);

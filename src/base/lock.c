@@ -111,10 +111,10 @@ void hak__fork_watch(void)
 
 void hak__fork_look(void) { hak__fork_check(); }
 
-bool hak__fork_is_own(void)
+bool hak__fork_is_new(void)
 {
     const _Atomic uint32_t *mark = hak_peek(&hak__forked.mark);
-    return (mark != NULL && hak_load(mark, HAK_RELAXED) == HAK_FORK_WIPED) || hak__fork_is_home();
+    return mark != NULL && hak_load(mark, HAK_RELAXED) == HAK_FORK_WIPED;
 }
 
 bool hak__fork_is_home(void) { return hak__syscall(SYS_getpid) == labs(hak_load(&process, HAK_RELAXED)); }

@@ -73,7 +73,7 @@ hak_at_start uint32_t hak__fork_repairs(void);
 /* Whether the caller runs in the process that owns this memory. A child of vfork() runs in its parent's memory, thread-local memory
  * included: the parent would keep any change to the state of the process. */
 hak_cold bool hak__fork_is_home(void);
-hak_cold bool hak__fork_is_own(void); /* also in a forked child that is not yet repaired */
+hak_cold bool hak__fork_is_new(void); /* a forked child that is not yet repaired */
 
 hak_inline void hak__fork_check(void)
 {

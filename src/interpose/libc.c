@@ -75,8 +75,8 @@ hak_export hak_cold int prctl(int option, ...)
         values[i] = va_arg(more, unsigned long);
     va_end(more);
     bool filter = option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS;
-    if (filter && hak__fork_is_own())
-        hak__near_meet();
+    if (filter && hak__has_started())
+        hak__near_meet(true);
     bool before = filter && hak__os_filter_comes(true);
     long result = hak__syscall(SYS_prctl, option, values[0], values[1], values[2], values[3]);
     if (filter && !before && result != 0)

@@ -261,7 +261,7 @@ static enum hak_os_huge_setting linux_huge_setting(void)
     for (const char *at = text; *at != 0; at++)
         if (*at == '[')
             return at[1] == 'a' ? HAK_OS_HUGE_ALWAYS : at[1] == 'm' ? HAK_OS_HUGE_MADVISE : HAK_OS_HUGE_NEVER;
-    return HAK_OS_HUGE_NEVER;
+    return HAK_OS_HUGE_UNKNOWN;
 }
 
 static uint32_t count_processors(void)

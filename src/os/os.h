@@ -54,7 +54,7 @@ enum hak_os_advice {
     HAK_OS_ADVICES
 };
 
-/* The system's setting for huge pages by fault; NEVER also if it has none. */
+/* The system's setting for huge pages by fault; UNKNOWN also if it has none. */
 enum hak_os_huge_setting { HAK_OS_HUGE_UNKNOWN, HAK_OS_HUGE_NEVER, HAK_OS_HUGE_MADVISE, HAK_OS_HUGE_ALWAYS };
 
 #define HAK_OS_UNLIMITED UINT64_MAX

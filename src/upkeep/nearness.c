@@ -20,7 +20,8 @@ enum { LOOK_MS = 1000, NEAR_MS = 50, VAIN_MS = 3200, CALLED_AGAIN = 800, ROOM_PA
 
 _Atomic uint64_t hak__near_next_ms = UINT64_MAX;
 static void (*near_seen)(const struct hak_nearness *now, uint64_t now_ms);
-static _Atomic bool near_looking, near_met;
+static _Atomic bool near_looking;
+static _Atomic uint32_t near_met; /* enum met */
 static _Atomic bool near_calls; /* the program has a callback */
 /* Of the thread that looks. */
 static size_t near_watched; /* bytes at the last look */
@@ -154,12 +155,36 @@ static void near_watch(size_t mapped)
     near_try((heap->mode & HAK_MODE_SENTINEL) != 0 ? NULL : heap, true, hak__os->now_ms());
 }
 
-void hak__near_meet(void)
+enum met { UNMET, MEETING, MET };
+
+/* Whether the caller is to read. A child that another thread's reading was copied to begins anew. */
+static bool near_begins(bool waits)
 {
-    if (hak__os_is_filtered() || hak_exchange(&near_met, true, HAK_RELAXED))
-        return;
-    hak__limit_ask_system();
-    hak__thp_look();
+    for (unsigned tries = 0;; tries++) {
+        uint32_t state = UNMET;
+        /* acquire, release: a thread that finds it done finds what was seen. */
+        if (hak_cas_strong(&near_met, &state, MEETING, HAK_ACQUIRE, HAK_ACQUIRE))
+            return true;
+        if (state == MET || !waits)
+            return false;
+        if (hak__fork_is_new())
+            hak_cas_strong(&near_met, &state, UNMET, HAK_RELAXED, HAK_RELAXED);
+        else
+            hak__nap(tries);
+    }
+}
+
+static void near_grown(size_t mapped)
+{
+    (void)mapped;
+    hak__near_meet(false);
+}
+
+static void near_await_more(size_t bytes) { hak__limit_watch(HAK_WATCHER_NEARNESS, bytes + SMALL_PROCESS, near_grown); }
+void hak__near_await(void) { near_await_more(0); }
+
+static void near_follow_group(void)
+{
     if (near_is_asked() || !hak__limit_is_grouped())
         return;
     hak_store(&hak__near_next_ms, hak__os->now_ms() + LOOK_MS, HAK_RELAXED);
@@ -167,20 +192,40 @@ void hak__near_meet(void)
     hak__limit_watch(HAK_WATCHER_NEARNESS, room != 0 ? hak_min(room / 2, WATCH_UNKNOWN) : WATCH_UNKNOWN, near_watch);
 }
 
-static void near_grown(size_t mapped)
+/* The files could not be opened: no descriptor was free, or the process has changed its root. When it has doubled, they are tried
+ * again. */
+static void near_meet_later(void)
 {
-    (void)mapped;
-    if (hak__fork_is_home())
-        hak__near_meet();
-    else
-        hak__limit_watch(HAK_WATCHER_NEARNESS, hak__limit_watched(HAK_WATCHER_NEARNESS) + SMALL_PROCESS, near_grown);
+    hak_store(&near_met, UNMET, HAK_RELAXED);
+    near_await_more(2 * hak__limit_watched(HAK_WATCHER_NEARNESS));
 }
 
-void hak__near_await(void) { hak__limit_watch(HAK_WATCHER_NEARNESS, SMALL_PROCESS, near_grown); }
+static bool near_asks(void)
+{
+    hak__limit_ask_system();
+    return hak__thp_look();
+}
+
+/* Without signals: a handler that announces a filter would return into the middle of the reading. */
+void hak__near_meet(bool last)
+{
+    if (hak__os_is_filtered() || hak_load(&near_met, HAK_RELAXED) == MET)
+        return;
+    uint64_t signals = hak__os_block_signals();
+    bool mine = near_begins(last),
+         met = mine && (hak__os_is_filtered() || near_asks() || last); /* a filter may have come meanwhile */
+    if (met)
+        hak_store(&near_met, MET, HAK_RELEASE);
+    else if (mine)
+        near_meet_later();
+    hak__os_restore_signals(signals);
+    if (met)
+        near_follow_group();
+}
 
 static void near_follow_closely(void)
 {
-    hak__near_meet();
+    hak__near_meet(false);
     hak_store(&hak__near_next_ms, 0, HAK_RELAXED);
     hak__limit_watch(HAK_WATCHER_NEARNESS, WATCH_LEAST, near_watch);
 }
@@ -191,7 +236,7 @@ void hak__near_begin(void (*seen)(const struct hak_nearness *now, uint64_t now_m
     if (near_is_asked())
         near_follow_closely();
     else if (&hak__is_interposed == NULL)
-        hak__near_meet();
+        hak__near_meet(true);
 }
 
 void hak__near_call(bool calls)
@@ -205,4 +250,6 @@ void hak__near_fork_child(void)
 {
     hak__os_group_fork_child();
     hak_store(&near_looking, false, HAK_RELAXED);
+    if (hak_load(&near_met, HAK_RELAXED) == MEETING)
+        near_meet_later();
 }

@@ -40,9 +40,9 @@ hak_cold void hak__near_call(bool calls);
 
 hak_cold void hak__near_fork_child(void);
 
-/* Asks the system for its limits and its setting for huge pages, unless that has been done or a filter has come. The second: does so
- * once the process holds some MiB. */
-hak_cold void hak__near_meet(void);
+/* Asks the system for its limits and its setting for huge pages, unless that has been done or a filter has come. `last`: a filter is
+ * about to come, so waits for another thread that is at it, and does not try again. The second: asks once the process holds some MiB. */
+hak_cold void hak__near_meet(bool last);
 hak_at_start void hak__near_await(void);
 
 /* Once at start, when the options are known; asks at once where no call tells that a filter comes. `seen`, or NULL, is called after each look, with no lock held, in

@@ -2,8 +2,9 @@
  *   trace COMMAND...        runs a command and prints, a line each, the files that it opens, and "prctl" for each announcement of a filter
  *   small                   allocates a hundred blocks
  *   grown                   allocates 16 MiB
- *   filtered | seccomp      announces a filter of system calls, as long as it is small, and then allocates 16 MiB; `seccomp`: in a forked
- *                           child, and the filter ends it at openat */
+ *   limited                 has no descriptor while it allocates 16 MiB, then allocates 48
+ *   filtered                promises not to gain privileges, while it is small, and then allocates 16 MiB
+ *   seccomp                 the same with a filter that ends it at openat and getpid, twice */
 #define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -83,38 +85,41 @@ static void allocate(size_t count, size_t size)
     }
 }
 
-static void install(bool no_files)
+static void install(void)
 {
-    struct sock_filter files[] = {
+    struct sock_filter forbidden[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getpid, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog filter = { sizeof files / sizeof *files, files };
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || (no_files && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0))
+    struct sock_fprog filter = { sizeof forbidden / sizeof *forbidden, forbidden };
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
         exit(NO_TRACE);
 }
 
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
-    int status = 0;
     if (strcmp(mode, "trace") == 0)
         return trace(argv + 2);
     allocate(100, 100);
-    if (strcmp(mode, "seccomp") == 0) {
-        pid_t child = fork();
-        if (child == 0) {
-            install(true);
-            allocate(16, 1 << 20);
-            _exit(0);
-        }
-        waitpid(child, &status, 0);
-        return status == 0 ? 0 : WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    if (strcmp(mode, "limited") == 0) {
+        struct rlimit usual, none;
+        getrlimit(RLIMIT_NOFILE, &usual);
+        none = usual;
+        none.rlim_cur = 0;
+        setrlimit(RLIMIT_NOFILE, &none);
+        allocate(16, 1 << 20);
+        setrlimit(RLIMIT_NOFILE, &usual);
+        allocate(48, 1 << 20);
     }
-    if (strcmp(mode, "filtered") == 0)
-        install(false);
+    bool filters = strcmp(mode, "seccomp") == 0;
+    if ((filters || strcmp(mode, "filtered") == 0) && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return NO_TRACE;
+    for (int i = 0; filters && i < 2; i++)
+        install();
     if (strcmp(mode, "small") != 0)
         allocate(16, 1 << 20);
     return 0;

@@ -40,6 +40,11 @@ class Opened(unittest.TestCase):
     def test_one_that_grows_opens_each_once(self):
         self.assertEqual(self.seen("grown"), FILES)
 
+    def test_again_if_no_descriptor_was_free(self):
+        seen = self.seen("limited")
+        self.assertEqual(seen[-len(FILES):], FILES)
+        self.assertGreater(len(seen), len(FILES))
+
     def test_before_a_filter(self):
         self.assertEqual(self.seen("filtered"), [*FILES, "prctl"])
 

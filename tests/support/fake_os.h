@@ -17,35 +17,36 @@ struct fake_range {
 };
 
 static struct {
-    uint64_t now;                    /* ms */
-    size_t limit;                    /* bytes that may be mapped in all */
-    size_t largest_probe;            /* longer ones are refused */
-    bool refuse_map;                 /* mappings are used up: those that there are may still grow */
+    uint64_t now; /* ms */
+    size_t limit; /* bytes that may be mapped in all */
+    size_t largest_probe; /* longer ones are refused */
+    bool refuse_map; /* mappings are used up: those that there are may still grow */
     bool refuse_purge, refuse_unmap, refuse_extend;
-    int refuse_move;                 /* what moving fails with; 0: it does not */
-    bool move_unmaps;                /* ... and has unmapped the place by then, as kernels before 6.17 have */
-    bool unmaps_lost;                /* ... and what was lost so may be unmapped once more */
-    int refuse_advise;               /* what advice fails with; 0: it does not */
+    int refuse_move; /* what moving fails with; 0: it does not */
+    bool move_unmaps; /* ... and has unmapped the place by then, as kernels before 6.17 have */
+    bool unmaps_lost; /* ... and what was lost so may be unmapped once more */
+    int refuse_advise; /* what advice fails with; 0: it does not */
     enum hak_os_huge_setting huge_setting;
-    bool huge_pages;                 /* what wants huge pages is resident at once: a touch is not seen here */
+    bool huge_pages; /* what wants huge pages is resident at once: a touch is not seen here */
     struct fake_range foreign[FAKE_FOREIGN];
     size_t foreign_count;
-    uint64_t randoms;                /* random numbers given out; number n is n * random_step */
+    uint64_t randoms; /* random numbers given out; number n is n * random_step */
     uint64_t random_step;
-    bool populate;                   /* what is mapped is there at once, as under mlockall(MCL_FUTURE) */
-    bool fixed;                      /* addresses are not to be random */
-    uintptr_t map_refused_from, map_refused_to;   /* addresses at which map fails with EEXIST, as in a foreign range */
-    size_t mapped;                   /* bytes, by the fake's own account */
+    bool populate; /* what is mapped is there at once, as under mlockall(MCL_FUTURE) */
+    bool fixed; /* addresses are not to be random */
+    uintptr_t map_refused_from, map_refused_to; /* addresses at which map fails with EEXIST, as in a foreign range */
+    size_t mapped; /* bytes, by the fake's own account */
     unsigned maps, extends, unmaps, purges, moves, probes;
     size_t purged_bytes;
-    unsigned advices[HAK_OS_ADVICES];   /* by kind */
-    bool guards;                     /* there are guard pages, as far as the kernel has them */
+    unsigned advices[HAK_OS_ADVICES]; /* by kind */
+    bool guards; /* there are guard pages, as far as the kernel has them */
     bool refuse_guard, refuse_unguard;
-    unsigned guarded;                /* pages that are guarded now */
-    uintptr_t advised;               /* where the last one was for */
-    struct hak_os_seen seen;         /* what the system allows */
-    unsigned looks;                  /* how often it was asked */
-    uint64_t purge_ns, spent_ns;     /* what giving a MiB back takes; what that has taken */
+    unsigned guarded; /* pages that are guarded now */
+    uintptr_t advised; /* where the last one was for */
+    struct hak_os_seen seen; /* what the system allows */
+    unsigned looks; /* how often it was asked */
+    void (*on_look)(void); /* called then; or NULL */
+    uint64_t purge_ns, spent_ns; /* what giving a MiB back takes; what that has taken */
 } fake;
 
 static inline void fake_check_range(uintptr_t address, size_t size)
@@ -176,15 +177,26 @@ static void fake_room(struct hak_os_seen *out)
 static void fake_seen(struct hak_os_seen *out)
 {
     fake.looks++;
+    if (fake.on_look != NULL)
+        fake.on_look();
     *out = fake.seen;
 }
 
 static const struct hak_os fake_table = {
-    .map = fake_map,       .extend = fake_extend,
-    .unmap = fake_unmap,   .purge = fake_purge,   .move = fake_move,
-    .probe = fake_probe,   .now_ms = fake_now,    .now_ns = fake_now_ns,
-       .random = fake_random, .page_size = fake_page_size,
-    .room = fake_room,     .seen = fake_seen,     .advise = fake_advise, .huge_setting = fake_huge_setting,
+    .map = fake_map,
+    .extend = fake_extend,
+    .unmap = fake_unmap,
+    .purge = fake_purge,
+    .move = fake_move,
+    .probe = fake_probe,
+    .now_ms = fake_now,
+    .now_ns = fake_now_ns,
+    .random = fake_random,
+    .page_size = fake_page_size,
+    .room = fake_room,
+    .seen = fake_seen,
+    .advise = fake_advise,
+    .huge_setting = fake_huge_setting,
     .fixed = fake_fixed,
 };
 
@@ -194,8 +206,12 @@ static inline void fake_install(void)
     fake.limit = SIZE_MAX;
     fake.largest_probe = is_emulated() ? EMULATED_MOST : SIZE_MAX;
     fake.now = 1000000;
-    fake.seen = (struct hak_os_seen){ .memory_max = HAK_OS_UNLIMITED, .memory_high = HAK_OS_UNLIMITED,
-                                       .address_space = HAK_OS_UNLIMITED, .data = HAK_OS_UNLIMITED, .cpus = 2 };
+    fake.seen = (struct hak_os_seen){ .memory_max = HAK_OS_UNLIMITED,
+                                      .memory_high = HAK_OS_UNLIMITED,
+                                      .address_space = HAK_OS_UNLIMITED,
+                                      .data = HAK_OS_UNLIMITED,
+                                      .cpus = 2 };
+    fake.huge_setting = HAK_OS_HUGE_NEVER;
     fake.random_step = 0x123456789abcdef1ull;
     hak__os = &fake_table;
 }

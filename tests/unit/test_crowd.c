@@ -97,6 +97,7 @@ FRESH_TEST(where_addresses_count_the_share_is_larger)
     (void)argument;
     start();
     fake.seen.address_space = 1ull << 40;
+    hak__limit_ask_room();
     hak__limit_ask_system();
     take_many(RUNS);
     expect_eq(count_pieces(), LARGER_SHARE + 1);

@@ -28,11 +28,11 @@ FRESH_TEST(gaps_are_mapped_by_one_call_each)
     expect_eq(hak__run_map(1, 1, MIB, &at), 0);
     unsigned maps = fake.maps;
     size_t mapped = fake.mapped;
-    expect_eq(hak__run_map(0, 4, 3 * HAK_SUPER_SIZE + MIB, &at), 0);   /* below it, and its rest with what follows */
+    expect_eq(hak__run_map(0, 4, 3 * HAK_SUPER_SIZE + MIB, &at), 0); /* below it, and its rest with what follows */
     expect_eq(fake.maps - maps, 2);
     expect_eq(fake.mapped - mapped, 3 * HAK_SUPER_SIZE);
     expect_eq(hak__supers[3].mapped, MIB);
-    expect_eq(hak__run_map(0, 4, 3 * HAK_SUPER_SIZE, &at), 0);   /* all is there */
+    expect_eq(hak__run_map(0, 4, 3 * HAK_SUPER_SIZE, &at), 0); /* all is there */
     expect_eq(fake.maps - maps, 2);
     hak__arena_unlock();
     expect(hak__arena_is_valid());
@@ -47,7 +47,7 @@ FRESH_TEST(a_failure_says_where)
     hak__arena_lock();
     expect_eq(hak__run_map(0, 4, 4 * HAK_SUPER_SIZE, &at), EEXIST);
     expect_eq(at, 2);
-    expect_eq(hak__supers[1].mapped, HAK_SUPER_SIZE);   /* and is accounted for */
+    expect_eq(hak__supers[1].mapped, HAK_SUPER_SIZE); /* and is accounted for */
     expect_eq(hak__supers[2].mapped, 0);
     hak__arena_unlock();
     expect(hak__arena_is_valid());
@@ -127,14 +127,16 @@ static void contracts(void **state)
 
 enum { SMALL_HEAP = 8, EVERY = 8, PAUSE = 64 };
 
-static void start_huge(void)
+static void start_with(enum hak_os_huge_setting setting)
 {
     fake_install();
-    fake.huge_setting = HAK_OS_HUGE_MADVISE;
+    fake.huge_setting = setting;
     fake.huge_pages = true;
     expect_eq(hak__arena_init(), 0);
     hak__thp_look();
 }
+
+static void start_huge(void) { start_with(HAK_OS_HUGE_MADVISE); }
 
 static size_t resident(size_t super)
 {
@@ -165,7 +167,7 @@ FRESH_TEST_OF_SMALL_PAGES(a_dense_heap_is_prefaulted)
     start_huge();
     for (int i = 0; i < SMALL_HEAP; i++)
         open_and_touch(HAK_OPEN_SMALL, 1);
-    expect_eq(fake.advices[HAK_OS_HUGE], 0);   /* small so far */
+    expect_eq(fake.advices[HAK_OS_HUGE], 0); /* small so far */
     unsigned ready = 0;
     for (int i = 0; i < 4 * EVERY; i++) {
         bool fresh;
@@ -178,7 +180,7 @@ FRESH_TEST_OF_SMALL_PAGES(a_dense_heap_is_prefaulted)
         memset(hak__super_start(super), 1, HAK_SUPER_SIZE);
     }
     expect_eq(ready, 4 * (EVERY - 1));
-    expect_eq(fake.advices[HAK_OS_NO_HUGE], ready);   /* what goes back comes page by page */
+    expect_eq(fake.advices[HAK_OS_NO_HUGE], ready); /* what goes back comes page by page */
     expect(hak__arena_is_valid());
 }
 
@@ -205,7 +207,7 @@ FRESH_TEST_OF_SMALL_PAGES(what_becomes_sparse_is_left_alone)
     for (int i = 0; i < SMALL_HEAP + EVERY; i++)
         open_and_touch(HAK_OPEN_SMALL, 1);
     expect_op(prefaults(), >, 0);
-    for (int i = 0; i < EVERY; i++)   /* among these is a probe */
+    for (int i = 0; i < EVERY; i++) /* among these is a probe */
         open_and_touch(HAK_OPEN_SMALL, 4);
     unsigned before = prefaults();
     for (int i = 0; i < 3 * EVERY; i++)
@@ -220,7 +222,7 @@ FRESH_TEST_OF_SMALL_PAGES(large_blocks_are_left_alone)
     for (int i = 0; i < 2 * EVERY; i++) {
         open_and_touch(HAK_OPEN_SMALL, 1);
         unsigned before = prefaults();
-        open_and_touch(HAK_OPEN_LARGE, 16);   /* and says nothing of the others */
+        open_and_touch(HAK_OPEN_LARGE, 16); /* and says nothing of the others */
         expect_eq(prefaults(), before);
     }
     expect_op(prefaults(), >=, EVERY);
@@ -269,10 +271,27 @@ FRESH_TEST_OF_SMALL_PAGES(not_if_the_user_wants_none)
 FRESH_TEST_OF_SMALL_PAGES(not_where_the_system_has_none)
 {
     (void)argument;
-    start_huge();
-    fake.huge_setting = HAK_OS_HUGE_NEVER;
-    hak__thp_look();
+    start_with(HAK_OS_HUGE_NEVER);
     expect_never();
+}
+
+/* Nobody has looked at the setting: memory is marked, and so is what is mapped behind a marked part of a SuperSlab later, lest it be two
+ * mappings. */
+FRESH_TEST_OF_SMALL_PAGES(marked_while_nothing_is_known)
+{
+    (void)argument;
+    bool fresh;
+    fake_install();
+    fake.huge_setting = HAK_OS_HUGE_MADVISE;
+    expect_eq(hak__arena_init(), 0);
+    size_t first = hak__supers_take(2, 1, HAK_SUPER_SIZE + HAK_SUPER_SIZE / 2, HAK_SUPER_HUGE, &fresh);
+    expect_eq(fake.advices[HAK_OS_NO_HUGE], 1);
+    expect(hak__supers[first].no_huge && hak__supers[first + 1].no_huge);
+    expect(hak__thp_look());
+    hak__supers_give(first, 2);
+    expect_eq(hak__supers_take(4, 1, 4 * HAK_SUPER_SIZE, HAK_SUPER_HUGE, &fresh), first);
+    expect_eq(fake.advices[HAK_OS_NO_HUGE], 3); /* the other half, and the run made even */
+    expect(hak__arena_is_valid());
 }
 
 FRESH_TEST_OF_SMALL_PAGES(not_where_memory_counts_that_nobody_uses)
@@ -300,7 +319,7 @@ FRESH_TEST_OF_SMALL_PAGES(a_run_is_one_mapping)
     expect_eq(fake.advised, (uintptr_t)hak__super_start(first));
     hak__supers_give(first, 2 * EVERY);
     hak__supers_take(2 * EVERY, 1, 2 * EVERY * HAK_SUPER_SIZE, HAK_SUPER_HUGE, &fresh);
-    expect_eq(fake.advices[HAK_OS_NO_HUGE], before + 1);   /* it is one */
+    expect_eq(fake.advices[HAK_OS_NO_HUGE], before + 1); /* it is one */
 }
 
 int main(void)
@@ -319,6 +338,7 @@ int main(void)
         cmocka_unit_test(a_refusal_is_heard),
         cmocka_unit_test(not_if_the_user_wants_none),
         cmocka_unit_test(not_where_the_system_has_none),
+        cmocka_unit_test(marked_while_nothing_is_known),
         cmocka_unit_test(not_where_memory_counts_that_nobody_uses),
         cmocka_unit_test(a_run_is_one_mapping),
     };

@@ -2,6 +2,11 @@
  * come and go with it, and near the limit memory goes back before the program's callback is called, once. */
 #include "upkeep/nearness.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
 #include "arena/arena.h"
 #include "arena/limit.h"
 #include "arena/runs.h"
@@ -56,7 +61,7 @@ static void start_small(uint64_t limit)
 static void start(uint64_t limit)
 {
     start_small(limit);
-    hak__near_meet();
+    hak__near_meet(false);
 }
 
 static void grow(size_t supers)
@@ -90,12 +95,72 @@ FRESH_TEST(nothing_is_asked_behind_a_filter)
     start_small(64 * MIB);
     hak__os_filter_comes(true);
     grow(8);
-    hak__near_meet();
+    hak__near_meet(false);
     expect_eq(fake.looks, 0);
     hak__os_filter_comes(false); /* it was refused */
-    hak__near_meet();
-    hak__near_meet();
+    hak__near_meet(false);
+    hak__near_meet(false);
     expect_eq(fake.looks, 1);
+    groups_end();
+}
+
+static _Atomic bool entered, released, returned;
+
+static void hold(void)
+{
+    atomic_store(&entered, true);
+    while (!atomic_load(&released))
+        sched_yield();
+}
+
+static void *announce(void *argument)
+{
+    hak__near_meet(true);
+    atomic_store(&returned, true);
+    return argument;
+}
+
+static void *meet(void *argument)
+{
+    hak__near_meet(false);
+    return argument;
+}
+
+/* Behind it files may be forbidden, to the other thread too. */
+FRESH_TEST(a_filter_waits_for_a_look)
+{
+    pthread_t looks, announces;
+    (void)argument;
+    start_small(64 * MIB);
+    fake.on_look = hold;
+    expect_eq(pthread_create(&looks, NULL, meet, NULL), 0);
+    while (!atomic_load(&entered))
+        sched_yield();
+    hak__near_meet(false); /* growth waits for nobody */
+    expect_eq(pthread_create(&announces, NULL, announce, NULL), 0);
+    usleep(20000);
+    expect(!atomic_load(&returned));
+    atomic_store(&released, true);
+    expect_eq(pthread_join(announces, NULL), 0);
+    expect_eq(pthread_join(looks, NULL), 0);
+    expect_eq(fake.looks, 1);
+    groups_end();
+}
+
+/* No descriptor is free, for example. */
+FRESH_TEST(what_cannot_be_read_is_tried_again)
+{
+    (void)argument;
+    start_small(64 * MIB);
+    fake.huge_setting = HAK_OS_HUGE_UNKNOWN;
+    grow(3);
+    grow(1);
+    expect_eq(fake.looks, 1);
+    fake.huge_setting = HAK_OS_HUGE_NEVER;
+    grow(12);
+    expect_eq(fake.looks, 2);
+    grow(30);
+    expect_eq(fake.looks, 2);
     groups_end();
 }
 
@@ -268,6 +333,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(a_small_process_asks_nothing),
                                         cmocka_unit_test(nothing_is_asked_behind_a_filter),
+                                        cmocka_unit_test(a_filter_waits_for_a_look),
+                                        cmocka_unit_test(what_cannot_be_read_is_tried_again),
                                         cmocka_unit_test(a_callback_asks_at_once),
                                         cmocka_unit_test(nearest_limit),
                                         cmocka_unit_test(change_is_followed),
