@@ -206,9 +206,9 @@ bool hak__thp_look(void)
     return thp_setting() != HAK_OS_HUGE_UNKNOWN;
 }
 
-/* Marks are noted where they will not be the rule. What is mapped behind a marked part of a SuperSlab is marked too: a SuperSlab
- * of two mappings can never be one huge page. */
-static void mark_unknown(uintptr_t start, size_t bytes)
+/* While the setting is not known, marks all, and notes it. Later what is mapped behind a marked part of a SuperSlab is marked too: a
+ * SuperSlab of two mappings can never be one huge page. */
+static void mark_evenly(uintptr_t start, size_t bytes)
 {
     size_t first = hak__super_of((void *)start), last = hak__super_of((void *)(start + bytes - 1));
     bool known = thp_setting() != HAK_OS_HUGE_UNKNOWN, inside = (uintptr_t)hak__super_start(first) != start;
@@ -229,7 +229,7 @@ void hak__thp_mapped(uintptr_t start, size_t bytes)
     else if (thp_setting() == HAK_OS_HUGE_ALWAYS)
         hak__os_advise(start, bytes, HAK_OS_NO_HUGE);
     else
-        mark_unknown(start, bytes);
+        mark_evenly(start, bytes);
 }
 
 bool hak__thp_must_stay(size_t super)

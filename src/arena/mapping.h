@@ -32,9 +32,9 @@ void hak__super_set_purged(size_t super, uint32_t bytes); /* hak_super.purged_ma
 /* HAKMEM_THP. Called for new memory, by span/ and upkeep/ before they purge a part of a SuperSlab, by span/ when it opens one, and
  * by upkeep/ to collapse. None of these takes a lock.
  *
- *   auto     where the kernel's own setting is `always` or not known yet, new memory is marked so that no page is huge by fault; SuperSlabs opened by a
- *            growing, dense heap are prefaulted, those that have long been full are collapsed by the background thread
- *            (upkeep/upkeep.h)
+ *   auto     where the kernel's own setting is `always` or not known yet, new memory is marked so that no page is huge by
+ *            fault; SuperSlabs opened by a growing, dense heap are prefaulted, those that have long been full are collapsed by
+ *            the background thread (upkeep/upkeep.h)
  *   always   all memory for blocks is marked as wanting huge pages
  *   never    as auto, without either
  *

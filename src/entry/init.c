@@ -1,6 +1,6 @@
 /* Start and end of the library as the loader sees them. The first allocation starts the library (start.c); the constructor does
- * what needs a working C library, and makes all system calls beyond those for memory and waiting: a program may later forbid
- * itself the others. */
+ * what needs a working C library, and makes all system calls beyond those for memory and waiting, except those for files
+ * (upkeep/nearness.h): a program may later forbid itself the others. */
 #include "arena/limit.h"
 #include "base/lock.h"
 #include "diag/options.h"
