@@ -208,28 +208,23 @@ bool hak__thp_look(void)
 
 /* While the setting is not known, marks all, and notes it. Later what is mapped behind a marked part of a SuperSlab is marked too: a
  * SuperSlab of two mappings can never be one huge page. */
-static void mark_evenly(uintptr_t start, size_t bytes)
+void hak__thp_mapped(uintptr_t start, size_t bytes)
 {
+    hak_assert(start % hak__page_size() == 0 && bytes % hak__page_size() == 0, "whole pages are mapped");
+    uint32_t now = hak_load(&setting, HAK_RELAXED);
     size_t first = hak__super_of((void *)start), last = hak__super_of((void *)(start + bytes - 1));
-    bool known = thp_setting() != HAK_OS_HUGE_UNKNOWN, inside = (uintptr_t)hak__super_start(first) != start;
+    bool known = now != HAK_OS_HUGE_UNKNOWN, inside = (uintptr_t)hak__super_start(first) != start;
     hak_assert(hak__arena_is_mine() && last < hak__arena_top(), "the memory is the arena's, whose lock is held");
+    if (hak__option(HAK_OPTION_thp) == HAK_THP_ALWAYS || now == HAK_OS_HUGE_ALWAYS) {
+        hak__os_advise(start, bytes, hak__option(HAK_OPTION_thp) == HAK_THP_ALWAYS ? HAK_OS_HUGE : HAK_OS_NO_HUGE);
+        return;
+    }
     uintptr_t end = known ? hak_min(start + bytes, (uintptr_t)hak__super_start(first + 1)) : start + bytes;
     if ((!known || (inside && hak__supers[first].no_huge)) && hak__os_advise(start, end - start, HAK_OS_NO_HUGE) == EINVAL)
         hak_store(&setting, HAK_OS_HUGE_NEVER, HAK_RELAXED); /* the kernel has no huge pages */
     for (size_t i = first + inside; i <= last; i++)
         hak__supers[i].no_huge = !known;
     hak__supers[first].no_huge |= !known;
-}
-
-void hak__thp_mapped(uintptr_t start, size_t bytes)
-{
-    hak_assert(start % hak__page_size() == 0 && bytes % hak__page_size() == 0, "whole pages are mapped");
-    if (hak__option(HAK_OPTION_thp) == HAK_THP_ALWAYS)
-        hak__os_advise(start, bytes, HAK_OS_HUGE);
-    else if (thp_setting() == HAK_OS_HUGE_ALWAYS)
-        hak__os_advise(start, bytes, HAK_OS_NO_HUGE);
-    else
-        mark_evenly(start, bytes);
 }
 
 bool hak__thp_must_stay(size_t super)
