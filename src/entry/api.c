@@ -75,7 +75,7 @@ hak_export void hak_system_seen(struct hak_system *out)
 {
     struct hak_os_seen seen;
     hak__os->seen(&seen);
-    *out = (struct hak_system){ seen.memory_max, seen.memory_high, seen.address_space, seen.cpus };
+    *out = (struct hak_system){ seen.memory_max, seen.memory_high, seen.address_space, hak__os->processors() };
 }
 
 hak_export void hak_stats_print(int fd)

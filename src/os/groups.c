@@ -11,7 +11,7 @@
 #include "base/syscall.h"
 #include "os/os.h"
 
-enum { GROUP_PATH = 1024, GROUP_NAME = 40, GROUP_TEXT = 4096, HALF = 2 };
+enum { GROUP_PATH = 1024, GROUP_NAME = 40, GROUP_TEXT = 4096, HALF = 2, LOOK_SPINS = 1 << 16 };
 
 #if HAK_TESTING
 const char *hak__os_group_root = "/sys/fs/cgroup", *hak__os_group_of = "/proc/self/cgroup";
@@ -54,7 +54,7 @@ struct look {
     char *text;
 };
 
-/* After the start, one look at a time uses these, since a request of a thread with a small stack may be the one that looks. */
+/* One look at a time uses these, since a request of a thread with a small stack may be the one that looks. */
 static hak_rare_data struct look later_look;
 static hak_rare_data char later_text[GROUP_TEXT];
 static hak_rare_data _Atomic bool look_taken;
@@ -207,13 +207,20 @@ static void see_version_1(struct look *look, struct hak_os_group *out)
 
 void hak__os_group_limits(struct hak_os_group *out)
 {
-    *out = (struct hak_os_group){ .max = HAK_GROUP_UNLIMITED, .high = HAK_GROUP_UNLIMITED };
-    char text[GROUP_PATH]; /* few pages of the stack are in use at the start */
-    struct look look;
-    look.text = text, look.size = sizeof text;
-    out->unseen = !groups_are_unified(&look);
-    if (!out->unseen && group_find(&look, true))
-        see_unified(&look, out, false);
+    *out = (struct hak_os_group){ .max = HAK_GROUP_UNLIMITED, .high = HAK_GROUP_UNLIMITED, .unseen = true };
+    bool mine = look_begins();
+    for (unsigned tries = 0; !mine && tries < LOOK_SPINS; tries++) { /* a handler may have interrupted the other look */
+        hak_pause();
+        mine = look_begins();
+    }
+    if (!mine)
+        return;
+    struct look *look = &later_look;
+    look->text = later_text, look->size = sizeof later_text;
+    out->unseen = !groups_are_unified(look);
+    if (!out->unseen && group_find(look, true))
+        see_unified(look, out, false);
+    look_ends();
 }
 
 /* The stalls are the machine's where the group does not count its own. */

@@ -264,7 +264,7 @@ static enum hak_os_huge_setting linux_huge_setting(void)
     return HAK_OS_HUGE_UNKNOWN;
 }
 
-static uint32_t count_processors(void)
+static uint32_t linux_processors(void)
 {
     uint64_t mask[128] = { 0 }; /* 8192 processors */
     long bytes = hak__syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
@@ -291,7 +291,7 @@ static void linux_seen(struct hak_os_seen *out)
 {
     struct hak_os_group group;
     char text[32];
-    *out = (struct hak_os_seen){ .cpus = count_processors() };
+    *out = (struct hak_os_seen){ 0 };
     linux_room(out);
     hak__os_group_limits(&group);
     out->memory_max = group.max, out->memory_high = group.high, out->group_unseen = group.unseen;
@@ -316,6 +316,7 @@ const struct hak_os hak__os_linux = {
     .fixed = linux_fixed,
     .page_size = linux_page_size,
     .room = linux_room,
+    .processors = linux_processors,
     .seen = linux_seen,
 };
 

@@ -65,7 +65,6 @@ struct hak_os_seen {
     uint64_t address_space; /* RLIMIT_AS */
     uint64_t data; /* RLIMIT_DATA */
     uint64_t mappings; /* the most that it may have (vm.max_map_count); 0: unknown */
-    uint32_t cpus; /* processors on which it may run; 0: unknown */
     bool group_unseen; /* its control group may have a limit that is asked for later (os/groups.h) */
     bool strict; /* the system promises no more memory than it has (overcommit_memory=2) */
 };
@@ -85,6 +84,7 @@ struct hak_os {
     bool (*fixed)(void); /* whether addresses should be the same in each run (ADDR_NO_RANDOMIZE) */
     size_t (*page_size)(void);
     void (*room)(struct hak_os_seen *out); /* address_space and data; leaves the rest */
+    uint32_t (*processors)(void); /* on which it may run; 0: unknown. Takes a KiB of stack */
     void (*seen)(struct hak_os_seen *out); /* reads files: call it rarely, and without locks */
 };
 

@@ -174,6 +174,8 @@ static void fake_room(struct hak_os_seen *out)
     out->data = fake.seen.data;
 }
 
+static uint32_t fake_processors(void) { return 2; }
+
 static void fake_seen(struct hak_os_seen *out)
 {
     fake.looks++;
@@ -194,6 +196,7 @@ static const struct hak_os fake_table = {
     .random = fake_random,
     .page_size = fake_page_size,
     .room = fake_room,
+    .processors = fake_processors,
     .seen = fake_seen,
     .advise = fake_advise,
     .huge_setting = fake_huge_setting,
@@ -206,11 +209,9 @@ static inline void fake_install(void)
     fake.limit = SIZE_MAX;
     fake.largest_probe = is_emulated() ? EMULATED_MOST : SIZE_MAX;
     fake.now = 1000000;
-    fake.seen = (struct hak_os_seen){ .memory_max = HAK_OS_UNLIMITED,
-                                      .memory_high = HAK_OS_UNLIMITED,
-                                      .address_space = HAK_OS_UNLIMITED,
-                                      .data = HAK_OS_UNLIMITED,
-                                      .cpus = 2 };
+    fake.seen = (struct hak_os_seen){
+        .memory_max = HAK_OS_UNLIMITED, .memory_high = HAK_OS_UNLIMITED, .address_space = HAK_OS_UNLIMITED, .data = HAK_OS_UNLIMITED
+    };
     fake.huge_setting = HAK_OS_HUGE_NEVER;
     fake.random_step = 0x123456789abcdef1ull;
     hak__os = &fake_table;

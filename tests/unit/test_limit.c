@@ -68,7 +68,7 @@ static void pressed(size_t bytes, size_t limit, void *argument)
     told_mapped = bytes;
     told_limit = limit;
     expect_ptr(argument, &calls);
-    take(1);   /* more of the same does not call again */
+    take(1); /* more of the same does not call again */
 }
 
 FRESH_TEST(soft)
@@ -88,7 +88,7 @@ FRESH_TEST(soft)
     hak__supers_give(second, 4);
     hak__arena_purge(fake.now, true);
     take(4);
-    expect_eq(calls, 1);   /* never below 7/8 in between */
+    expect_eq(calls, 1); /* never below 7/8 in between */
     hak__supers_give(first, 8);
     hak__arena_purge(fake.now, true);
     expect_op(mapped(), <, 20 * MIB * 7 / 8);
@@ -143,7 +143,7 @@ static void linux_seen(void **state)
     errno = 77;
     hak__os_linux.seen(&seen);
     expect_eq(errno, 77);
-    expect(seen.cpus >= 1 && seen.memory_max > 0 && seen.address_space > 0);
+    expect(hak__os_linux.processors() >= 1 && seen.memory_max > 0 && seen.address_space > 0);
 }
 
 int main(void)
