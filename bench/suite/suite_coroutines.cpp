@@ -29,17 +29,32 @@ static const struct bench_spec coroutines_spec = BENCH_SPEC("Runs sessions of ne
 
 static uint64_t frames; /* coroutines begun */
 
+/* What owns a coroutine: its frame ends with it. */
+template <typename promise> struct owner {
+    static owner of(promise *made)
+    {
+        frames++;
+        return owner{std::coroutine_handle<promise>::from_promise(*made)};
+    }
+    explicit owner(std::coroutine_handle<promise> begun) : frame(begun) {}
+    owner(owner &&other) noexcept : frame(std::exchange(other.frame, nullptr)) {}
+    owner(const owner &) = delete;
+    ~owner()
+    {
+        if (frame) {
+            frame.destroy();
+        }
+    }
+    std::coroutine_handle<promise> frame;
+};
+
 /* A coroutine that starts when it is awaited, and then resumes who awaits it. */
 template <typename T> struct [[nodiscard]] task {
     struct promise_type {
         T value{};
         std::coroutine_handle<> awaits;
 
-        task get_return_object()
-        {
-            frames++;
-            return task{std::coroutine_handle<promise_type>::from_promise(*this)};
-        }
+        task get_return_object() { return task{owner<promise_type>::of(this)}; }
         std::suspend_always initial_suspend() noexcept { return {}; }
         struct final_awaiter {
             bool await_ready() noexcept { return false; }
@@ -51,36 +66,22 @@ template <typename T> struct [[nodiscard]] task {
         void unhandled_exception() { std::terminate(); }
     };
 
-    explicit task(std::coroutine_handle<promise_type> begun) : frame(begun) {}
-    task(task &&other) noexcept : frame(std::exchange(other.frame, nullptr)) {}
-    task(const task &) = delete;
-    ~task()
-    {
-        if (frame) {
-            frame.destroy();
-        }
-    }
     bool await_ready() noexcept { return false; }
     std::coroutine_handle<> await_suspend(std::coroutine_handle<> caller) noexcept
     {
-        frame.promise().awaits = caller;
-        return frame;
+        mine.frame.promise().awaits = caller;
+        return mine.frame;
     }
-    T await_resume() { return std::move(frame.promise().value); }
+    T await_resume() { return std::move(mine.frame.promise().value); }
 
-  private:
-    std::coroutine_handle<promise_type> frame;
+    owner<promise_type> mine;
 };
 
 struct generator {
     struct promise_type {
         uint64_t value = 0;
 
-        generator get_return_object()
-        {
-            frames++;
-            return generator{std::coroutine_handle<promise_type>::from_promise(*this)};
-        }
+        generator get_return_object() { return generator{owner<promise_type>::of(this)}; }
         std::suspend_always initial_suspend() noexcept { return {}; }
         std::suspend_always final_suspend() noexcept { return {}; }
         std::suspend_always yield_value(uint64_t next) noexcept
@@ -92,24 +93,14 @@ struct generator {
         void unhandled_exception() { std::terminate(); }
     };
 
-    explicit generator(std::coroutine_handle<promise_type> begun) : frame(begun) {}
-    generator(generator &&other) noexcept : frame(std::exchange(other.frame, nullptr)) {}
-    generator(const generator &) = delete;
-    ~generator()
-    {
-        if (frame) {
-            frame.destroy();
-        }
-    }
     bool next()
     {
-        frame.resume();
-        return !frame.done();
+        mine.frame.resume();
+        return !mine.frame.done();
     }
-    uint64_t value() const { return frame.promise().value; }
+    uint64_t value() const { return mine.frame.promise().value; }
 
-  private:
-    std::coroutine_handle<promise_type> frame;
+    owner<promise_type> mine;
 };
 
 /* A session: nobody awaits it, and its frame ends with it. */
@@ -208,7 +199,8 @@ static task<uint64_t> handle(uint64_t *seed, std::map<std::string, std::string> 
     std::string line, reply;
     for (uint64_t i = 0, count = 1 + bench_random(seed) % 6; i < count; i++) {
         line += i == 0 ? "" : " ";
-        line.append(1 + bench_random(seed) % 24, static_cast<char>('a' + bench_random(seed) % 26));
+        uint64_t length = 1 + bench_random(seed) % 24; /* a draw a statement: the order of arguments is the compiler's */
+        line.append(length, static_cast<char>('a' + bench_random(seed) % 26));
     }
     for (std::string &word : co_await words_of(line)) {
         reply += co_await answer(word);

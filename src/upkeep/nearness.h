@@ -45,6 +45,6 @@ hak_cold void hak__near_fork_child(void);
 hak_cold void hak__near_meet(bool last);
 hak_at_start void hak__near_await(void);
 
-/* Once at start, when the options are known; asks at once where no call tells that a filter comes. `seen`, or NULL, is called after each look, with no lock held, in
- * the background thread too. */
+/* Once at start, when the options are known; asks at once where no call tells that a filter comes. `seen`, or NULL, is called after
+ * each look, with no lock held, in the background thread too. */
 hak_at_start void hak__near_begin(void (*seen)(const struct hak_nearness *now, uint64_t now_ms));
