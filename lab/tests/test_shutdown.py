@@ -103,6 +103,29 @@ def test_programs_end_with_the_command(tmp_path: Path, name: str, number: signal
         assert command.returncode == -number
 
 
+def test_a_command_killed_as_its_program_starts(tmp_path: Path) -> None:
+    """The program is the first to run after its start, and kills the command at once."""
+    seconds = f"9{next(NUMBERS)}"
+    source = f"""
+import contextlib, os
+from pathlib import Path
+from hakmem_lab.children import foreground, shutdown
+shutdown.ready()
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+os.sched_setscheduler(0, os.SCHED_IDLE | os.SCHED_RESET_ON_FORK, os.sched_param(0))
+words = ["sh", "-c", "kill -9 $PPID; echo $$; exec sleep {seconds}"]
+foreground.run(Path("/bin/sh"), words, os.environ, lambda pid: contextlib.nullcontext())
+"""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", source], cwd=tmp_path, stdout=subprocess.PIPE, timeout=LONG_S, check=False
+        )
+    finally:
+        for pid in sleeping(seconds):
+            os.kill(pid, signal.SIGKILL)
+    assert done.returncode == -signal.SIGKILL
+
+
 def test_a_later_file_in_the_place_of_an_ended_one(tmp_path: Path) -> None:
     """A file that nobody has open any more leaves its inode to the next: programs that write there are not this
     command's."""

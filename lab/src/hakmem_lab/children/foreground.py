@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -38,18 +39,26 @@ def run(path: Path, words: Sequence[str], environment: Mapping[str, str], watch:
     waited = PASSED_ON | {signal.SIGCHLD}
     former = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     try:
-        pid = os.posix_spawn(path, list(words), environment, setsigmask=former, setsigdef=PYTHONS)
-        with shutdown.otherwise({"process": pid}), watch(pid):
-            while True:
-                got = signal.sigwaitinfo(waited)
-                if got.si_signo == signal.SIGCHLD:
-                    ended, status = os.waitpid(pid, os.WNOHANG)
-                    if ended:
-                        return pid, os.waitstatus_to_exitcode(status)
-                elif got.si_code <= 0:  # a process sent it, not the kernel
-                    for each in shutdown.descendants(pid) if got.si_signo in ENDING else [pid]:
-                        with suppress(ProcessLookupError, PermissionError):
-                            os.kill(each, got.si_signo)
+        with shutdown.ended_otherwise() as announce:
+
+            def before() -> None:
+                announce()
+                shutdown.disobey()
+                signal.pthread_sigmask(signal.SIG_SETMASK, former)
+
+            program = subprocess.Popen(words, executable=path, env=environment, close_fds=False, preexec_fn=before)
+            pid = program.pid
+            with watch(pid):
+                while True:
+                    got = signal.sigwaitinfo(waited)
+                    if got.si_signo == signal.SIGCHLD:
+                        status = program.poll()
+                        if status is not None:
+                            return pid, status
+                    elif got.si_code <= 0:  # a process sent it, not the kernel
+                        for each in shutdown.descendants(pid) if got.si_signo in ENDING else [pid]:
+                            with suppress(ProcessLookupError, PermissionError):
+                                os.kill(each, got.si_signo)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
 

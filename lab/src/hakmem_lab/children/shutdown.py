@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -58,6 +58,13 @@ def obey() -> None:
     for each in SIGNALS:
         if signal.getsignal(each) != signal.SIG_IGN:
             signal.signal(each, _interrupt)
+
+
+def disobey() -> None:
+    """Undoes obey() in a child of this process that is about to execute a program."""
+    for each in SIGNALS:
+        if signal.getsignal(each) == _interrupt:
+            signal.signal(each, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
@@ -156,6 +163,10 @@ class _Cleanup:
     @classmethod
     def tell(cls, key: int, task: cleanup_process.Task | None) -> None:
         cls.start()
+        cls.send(key, task)
+
+    @classmethod
+    def send(cls, key: int, task: cleanup_process.Task | None) -> None:
         assert cls.input
         with contextlib.suppress(OSError):  # it was killed: nothing else depends on it
             socket.send_fds(cls.input, [json.dumps([key, task]).encode()], (task or {}).get("files", []))
@@ -179,5 +190,18 @@ def otherwise(task: cleanup_process.Task) -> Iterator[None]:
     _Cleanup.tell(key, task)
     try:
         yield
+    finally:
+        _Cleanup.tell(key, None)
+
+
+@contextlib.contextmanager
+def ended_otherwise() -> Iterator[Callable[[], None]]:
+    """A block that starts a program and waits for its end. If this process is killed first, cleanup_process.py ends the
+    program: the new process names itself by the function that this gives, before it executes the program, so that at
+    no moment the program runs unknown."""
+    _Cleanup.start()
+    key = next(_Cleanup.keys)
+    try:
+        yield lambda: _Cleanup.send(key, {"process": os.getpid()})
     finally:
         _Cleanup.tell(key, None)
