@@ -197,8 +197,10 @@ def test_how_a_run_is_weighed(hakmem_library: Path) -> None:
     assert is_refused(1.0, early)
     early.obstacle = NOT_LOADED  # which a look in the middle of exec would say as well
     assert not is_refused(1.0, early)
-    idle = image(0.9, loaded=True)
+    idle = image(1.0, loaded=True)
     idle.obstacle = None
+    assert not is_refused(1.0, idle)  # its figures could not be read
+    idle.without_s = 0.9
     assert is_refused(1.0, idle) and not is_refused(1.2, idle)  # it may have asked for a block after the last look
     assert is_refused(0.01, image(0.001)) and not is_refused(0.01, image(0.001), image(0.001, **served))
     assert not is_refused(0.0) and not is_refused(1.0)

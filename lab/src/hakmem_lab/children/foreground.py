@@ -30,6 +30,13 @@ def restore_signals() -> None:
         signal.signal(each, signal.SIG_DFL)
 
 
+def pass_on(number: int, pid: int) -> None:
+    """Sends a signal to a program, and one that ends a process to all of its descendants too."""
+    for each in shutdown.descendants(pid) if number in ENDING else [pid]:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(each, number)
+
+
 def run(path: Path, words: Sequence[str], environment: Mapping[str, str], watch: Watcher) -> tuple[int, int]:
     """Runs a program; returns its id and its exit status, below 0 for the signal that ended it.
 
@@ -46,19 +53,19 @@ def run(path: Path, words: Sequence[str], environment: Mapping[str, str], watch:
                 shutdown.disobey()
                 signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
-            program = subprocess.Popen(words, executable=path, env=environment, close_fds=False, preexec_fn=before)
-            pid = program.pid
-            with watch(pid):
-                while True:
+            program = subprocess.Popen(
+                words,
+                executable=path,
+                env=environment,
+                close_fds=False,
+                preexec_fn=before,  # noqa: PLW1509 (this process has no other Python threads yet)
+            )
+            with watch(program.pid):
+                while (status := program.poll()) is None:
                     got = signal.sigwaitinfo(waited)
-                    if got.si_signo == signal.SIGCHLD:
-                        status = program.poll()
-                        if status is not None:
-                            return pid, status
-                    elif got.si_code <= 0:  # a process sent it, not the kernel
-                        for each in shutdown.descendants(pid) if got.si_signo in ENDING else [pid]:
-                            with suppress(ProcessLookupError, PermissionError):
-                                os.kill(each, got.si_signo)
+                    if got.si_signo != signal.SIGCHLD and got.si_code <= 0:  # a process sent it, not the kernel
+                        pass_on(got.si_signo, program.pid)
+                return program.pid, status
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
 

@@ -60,6 +60,7 @@ class Image:
     live: Live | None = None
     loaded: bool = False
     served: bool = False
+    without_s: float = 0.0  # processor time by which it had requested no block, as far as its figures could be read
     asked: float = 0.0
     held: int = 0  # bytes held by HAKMEM
     anonymous: int = 0  # bytes of anonymous memory
@@ -67,7 +68,7 @@ class Image:
     def is_known_to_lack(self, used_s: float) -> bool:
         """Whether it is not served and never will be; used_s: the processor time of the whole run."""
         if self.served or self.obstacle is None:
-            return not self.served and self.loaded and self.cpu_s >= max(BEGUN_S, NEARLY_ALL * used_s)
+            return not self.served and self.without_s >= max(BEGUN_S, NEARLY_ALL * used_s)
         return self.obstacle is not NOT_LOADED or self.last - self.began >= SETTLED_S
 
     @property
@@ -156,6 +157,8 @@ class AllocatorCheck(Beside):
             image.live = image.live or Live(pid)
             found = image.live.snapshot()
             image.served = image.served or bool(found["classes"]) or found["huge"]["allocated"] > 0
+            if not image.served:
+                image.without_s = image.cpu_s
             image.held = max(image.held, found["bytes"]["spans"] + found["bytes"]["huge"])
             image.anonymous = max(image.anonymous, process.kilobytes(pid, "RssAnon"))
 
