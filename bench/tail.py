@@ -46,7 +46,10 @@ def options() -> argparse.Namespace:
     parser.add_argument("--build", type=Path, default=ROOT / "out" / "release", metavar="FOLDER")
     parser.add_argument("--quick", action="store_true", help="one short round: shows that all runs, no figures")
     parser.add_argument("--publish", action="store_true", help="write the figures into docs/benchmarks.md")
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    if chosen.publish and (chosen.quick or chosen.only or chosen.alloc):
+        parser.error("--publish replaces all published figures: run it without --quick, --only and --alloc")
+    return chosen
 
 
 def allocators(chosen: argparse.Namespace) -> list[Allocator]:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import allocators
@@ -142,6 +143,14 @@ class Programs(unittest.TestCase):
                                "system", "--only", "one thread"], capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(len(re.findall(r"^\| system \| [\d,]+ \|", done.stdout, re.M)), 4, done.stdout)
+
+    def test_tail_publishes_no_part(self) -> None:
+        """The section of the page would lose all other patterns and allocators."""
+        for part in ("--quick", "--only=fixed", "--alloc=system"):
+            said = io.StringIO()
+            with unittest.mock.patch.object(sys, "argv", ["tail.py", "--publish", part]), contextlib.redirect_stderr(said):
+                self.assertRaises(SystemExit, tail.options)
+            self.assertIn("--publish replaces all", said.getvalue())
 
     def test_fixed(self) -> None:
         done = execute("bench_fixed", "2", "3", "2", "4")
