@@ -90,7 +90,7 @@ def test_a_program_in_every_form(program: Path, tmp_path: Path) -> None:
     if shutil.which("go"):
         top = subprocess.run(
             ["go", "tool", "pprof", "-top", "-sample_index=inuse_space", str(tmp_path / "a.pb.gz")],
-            capture_output=True, text=True, check=True, timeout=60,
+            capture_output=True, text=True, check=True, timeout=600,
         )  # fmt: skip
         assert re.search(r"\d+(\.\d+)?% +keeper", top.stdout), top.stdout
 

@@ -171,13 +171,15 @@ def test_a_fork_repeats_no_calls(program: Path, counts: list[list[int]]) -> None
 
 
 def test_a_delay_takes_its_time(tmp_path: Path) -> None:
-    path, per_ns = worth.build(tmp_path)
-    idle, took = ctypes.CDLL(str(path)).worth_idle, []
+    """In one of five attempts: what runs beside may slow the processor down between the calibration and the delay."""
+    took = []
     for _ in range(5):
+        path, per_ns = worth.build(tmp_path)
+        idle = ctypes.CDLL(str(path)).worth_idle
         began = time.thread_time()
         idle(ctypes.c_uint64(round(20e6 * per_ns)))
         took.append(time.thread_time() - began)
-    assert min(took) == pytest.approx(0.02, rel=0.3)
+    assert any(each == pytest.approx(0.02, rel=0.3) for each in took), took
 
 
 def test_memory_that_any_allocator_could_save(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def run(path: Path, words: Sequence[str], environment: Mapping[str, str], watch:
 
             program = subprocess.Popen(
                 words,
-                executable=path,
+                executable=path.absolute(),  # a name alone would be looked for in PATH
                 env=environment,
                 close_fds=False,
                 preexec_fn=before,  # noqa: PLW1509 (this process has no other Python threads yet)
