@@ -53,7 +53,7 @@ def run(path: Path, words: Sequence[str], environment: Mapping[str, str], watch:
                 shutdown.disobey()
                 signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
-            program = subprocess.Popen(
+            program = subprocess.Popen(  # which gives the program the usual dispositions of PYTHONS
                 words,
                 executable=path.absolute(),  # a name alone would be looked for in PATH
                 env=environment,
