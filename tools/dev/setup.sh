@@ -37,7 +37,7 @@ cmd_setup() {
         find_manager
         without_services ensure soak_programs || complain "going on; the soak skips what is missing"
         ;;
-      suite) ensure suite || complain "going on; the suite leaves out what is missing" ;;
+      suite) without_services ensure suite || complain "going on; the suite leaves out what is missing" ;;
       peers) ensure peers || complain "going on with the allocators that are installed" ;;
       hardened_peers)
         ensure hardened_peers || complain "going on; without Scudo, or without those that cargo brings"
