@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
-"""Writes README's figures and its chart from the medians beside docs/benchmarks.md: those of the suite's real programs.
+"""Writes README's figures and its chart from docs/benchmarks.md: those of the suite's real programs.
 
   gen_readme.py            writes them
   gen_readme.py --check    fails when they are not what this program writes
 
-Each figure is a geometric mean, over the programs of the group "real" in bench/suite/cases.toml, of the median in its file
-by that of the system's malloc."""
-import math
+The figures are those of the table "Real programs" there: geometric means of the medians of the rounds' ratios to the system's malloc."""
 import pathlib
 import re
 import sys
@@ -19,46 +17,45 @@ from gen_options_doc import replaced
 from site_charts import amount, medians
 
 CHART = ROOT / "docs" / "benchmarks" / "real-programs.svg"
-OURS, REFERENCE = "hakmem", "system"
+OURS = "hakmem"
 
 
-def real_programs(root):
-    """The names of the group, in the list's order."""
-    text = (root / "bench" / "suite" / "cases.toml").read_text(encoding="utf-8")
-    cases = [dict(re.findall(r'^(name|group) = "([^"]+)"', each, re.M)) for each in text.split("[[case]]")[1:]]
-    return [case["name"] for case in cases if case.get("group") == "real"]
+def real_programs(page):
+    """The table of real programs, in its order; of two columns of one name the first is that of time."""
+    rows = []
+    for name, time, interval, *_, memory, _, programs in re.findall(r"^\| (\w+) " + r"\| (\S+) " * 7 + r"\|$", section(page, "Real programs"), re.M):
+        rows.append({"name": name, "time": amount(time), "interval": interval.replace("..", " to "), "memory": amount(memory), "programs": int(programs)})
+    return rows
 
 
-def means(rows, programs):
-    """{allocator: its geometric mean by the system's}, and over how many programs."""
-    rows = [row for row in rows if row["benchmark"] in programs]
-    names = [name for name in rows[0] if name != "benchmark" and amount(rows[0][name]) is not None]
-    return {name: math.exp(sum(math.log(amount(row[name]) / amount(row[REFERENCE])) for row in rows) / len(rows)) for name in names}, len(rows)
+def section(page, title):
+    """What stands below a heading of the third rank, up to the next."""
+    return page.split(f"### {title}\n", 1)[1].split("\n### ", 1)[0]
 
 
 def facts(text):
     """The environment's table, as pairs."""
     begin = text.index("<!-- suite:begin -->")
-    return dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", text[begin:text.index("### Geometric means")], re.M))
+    return dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", text[begin:text.index("\n### ", begin)], re.M))
 
 
 def main():
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    found, programs = medians(), real_programs(ROOT)
-    (time, count), (memory, _) = means(found["Time"], programs), means(found["Peak memory"], programs)
-    names = sorted((name for name in time if name in memory), key=lambda name: time[name])
+    rows = real_programs(page)
+    ours = next(row for row in rows if row["name"] == OURS)
+    count = ours["programs"]
     about = facts(page)
-    table = "".join(f"| {name} | {time[name]:.2f} | {memory[name]:.2f} |\n" for name in names)
+    table = "".join(f"| {row['name']} | {row['time']:.2f} | {row['interval']} | {row['memory']:.2f} |\n" for row in rows)
     block = (f"Geometric means over {count} real programs, glibc's malloc = 1 ({about['processor']}; {about['kernel']}; {about['C library']}; "
-             f"{about['run'].split(', seed')[0]}):\n\n| allocator | time | peak memory |\n| --- | --: | --: |\n{table}")
+             f"{about['run'].split(', seed')[0]}):\n\n| allocator | time | 95 % | peak memory |\n| --- | --: | --: | --: |\n{table}")
     readme = ROOT / "README.md"
     text = replaced(readme, readme.read_text(encoding="utf-8"), "real", block)
-    others = len(found["Time"]) - count
-    for name, value in (("programs", str(count)), ("others", str(others)), ("mean time", f"{time[OURS]:.2f}"), ("mean memory", f"{memory[OURS]:.2f}")):
+    others = len(medians()["Time"]) - count
+    for name, value in (("programs", str(count)), ("others", str(others)), ("mean time", f"{ours['time']:.2f}"), ("mean memory", f"{ours['memory']:.2f}")):
         text, places = re.subn(rf"(<!-- {name} -->)[^<]*(<!-- / -->)", rf"\g<1>{value}\g<2>", text)
         if places != 1:
             sys.exit(f"README.md must contain <!-- {name} -->...<!-- / --> once")
-    points = [drawing.Point(name, time[name], memory[name], name == OURS) for name in names]
+    points = [drawing.Point(row["name"], row["time"], row["memory"], row is ours) for row in rows]
     chart = drawing.scatter(points, f"{count} real programs: time against peak memory, glibc's malloc = 1", "time", "peak memory")
     if "--check" not in sys.argv[1:]:
         readme.write_text(text, encoding="utf-8")

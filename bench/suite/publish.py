@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import drawing
+import session
 import tables
 from drawing import Bar, Point
 from figures import Figures, memory_of, time_of
@@ -44,20 +45,21 @@ def comma_separated(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str
     return text.getvalue()
 
 
-def environment(head: Head, rounds: str) -> str:
-    """Where, when and with what: without names that belong to one machine."""
+def run_of(head: Head, rounds: str) -> str:
+    """When a file was measured, and how often."""
+    quick = ", QUICK: the figures mean nothing" if head.plan.quick else ""
+    return f"{head.created:%Y-%m-%d}, {rounds}, seed {head.plan.seed}{quick}"
+
+
+def environment(head: Head, rounds: str, others: Sequence[Figures] = ()) -> str:
+    """Where, when and with what: without names that belong to one machine. The other files' benchmarks are named."""
     facts = dict(head.machine.facts)
     facts.pop("load", None)
     facts["kernel"] = re.sub(r"(\d+\.\d+)\S*", r"\1", facts.get("kernel", "unknown"), count=1)
     rows = [[name, value] for name, value in facts.items()]
     rows.append(["commit", head.commit or "unknown"])
-    rows.append(
-        [
-            "run",
-            f"{head.created:%Y-%m-%d}, {rounds}, seed {head.plan.seed}"
-            + (", QUICK: the figures mean nothing" if head.plan.quick else ""),
-        ]
-    )
+    rows.append(["run", run_of(head, rounds)])
+    rows += [[f"run of {', '.join(case.name for case in other.head.cases)}", run_of(other.head, other.rounds)] for other in others]
     rows += [[each.name, each.description] for each in head.allocators]
     return markdown(Table("Environment", "", ["", ""], rows), title="")
 
@@ -95,9 +97,9 @@ def replace(text: str, name: str, body: str, where: str) -> str:
     return f"{text[: text.index(begin)]}{begin}\n\n{body}\n\n{end}{text[text.index(end) + len(end) :]}"
 
 
-def full(figures: Figures) -> str:
+def full(figures: Figures, facts: str) -> str:
     """What docs/benchmarks.md holds."""
-    parts = [environment(figures.head, figures.rounds)]
+    parts = [facts]
     for name in charts(figures):
         parts.append(f"![{name.partition('.')[0]}]({CHARTS.name}/{name})")
     return "\n\n".join(parts + [markdown(table) for table in tables.page_tables(figures)])
@@ -109,11 +111,14 @@ def of_musl(figures: Figures) -> str:
     return "\n\n".join([environment(figures.head, figures.rounds), *(markdown(table) for table in found if table is not None)])
 
 
-def publish(kept: Results, root: Path) -> None:
-    """Replaces the tables, charts and files of medians; of a run on musl its tables."""
+def publish(files: Sequence[Results], root: Path) -> None:
+    """Replaces the tables, charts and files of medians; of a run on musl its tables. Several files are put together."""
+    kept = session.joined(files)
     if any(case.group == "scaling" for case in kept.head.cases):
         raise LabError("the file is a result of ./dev bench --scaling", "Publish it with ./dev bench --scaling --publish.")
     figures = Figures(kept)
+    first, *others = map(Figures, files)
+    facts = environment(first.head, first.rounds, others)
     if not figures.cases and not figures.family:
         raise LabError("the file holds no measured round", "Let the suite run longer.")
     where = root / DOCUMENT
@@ -128,8 +133,8 @@ def publish(kept: Results, root: Path) -> None:
             if table.title in tables.BESIDE_THE_PAGE:
                 beside = root / CHARTS / tables.BESIDE_THE_PAGE[table.title]
                 beside.write_text(comma_separated(table.header, table.rows), encoding="utf-8")
-        text = replace(text, "suite", full(figures), str(DOCUMENT))
+        text = replace(text, "suite", full(figures, facts), str(DOCUMENT))
     if figures.family:
-        facts = [] if figures.cases else [environment(figures.head, figures.rounds)]
-        text = replace(text, "family", "\n\n".join([*facts, *map(markdown, tables.family(figures))]), str(DOCUMENT))
+        head = [] if figures.cases else [facts]
+        text = replace(text, "family", "\n\n".join([*head, *map(markdown, tables.family(figures))]), str(DOCUMENT))
     where.write_text(text, encoding="utf-8")

@@ -169,6 +169,33 @@ def load(path: Path) -> Results:
     return found
 
 
+def joined(files: Sequence[Results]) -> Results:
+    """Several files as one: each has measured other benchmarks, on the same machine, under the same allocators; a LabError otherwise."""
+    first = files[0]
+    cases, found = list(first.head.cases), first.model_copy(deep=True)
+    for each in files[1:]:
+        twice = {case.name for case in cases} & {case.name for case in each.head.cases}
+        if twice:
+            raise LabError(f"several of the files have {', '.join(sorted(twice))}", "Give files of different benchmarks.")
+        if _measured_on(each.head) != _measured_on(first.head):
+            raise LabError(
+                "the files are not of one machine, one build and the same allocators", "Measure the benchmarks that are missing there anew."
+            )
+        cases += each.head.cases
+        found.samples += each.samples
+        found.failures += each.failures
+        found.bare.update(each.bare)
+    missing = {each.name: each for file in files for each in file.head.missing if each.name not in {case.name for case in cases}}
+    found.head = first.head.model_copy(update={"cases": cases, "missing": list(missing.values())})
+    return found
+
+
+def _measured_on(head: Head) -> tuple[object, ...]:
+    """What two files have to share, so that their means mean something."""
+    facts = {name: value for name, value in head.machine.facts.items() if name != "load"}
+    return facts, head.plan.quick, sorted((each.name, each.digest, each.description) for each in head.allocators)
+
+
 def digest(allocator: Allocator) -> str:
     return results.digest(allocator.shared_object) if allocator.shared_object is not None else ""
 

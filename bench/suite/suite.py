@@ -208,9 +208,12 @@ def main(
     list_: Annotated[bool, typer.Option("--list", help="List the benchmarks and run nothing.")] = False,
     show_: arguments.Show = None,
     publish_: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
-            "--publish", metavar="FILE", help="Write a file's tables and charts into docs/benchmarks.md; ./dev generate then writes README's."
+            "--publish",
+            metavar="FILE",
+            help="Write a file's tables and charts into docs/benchmarks.md; ./dev generate then writes README's. "
+            "Given again: a file of other benchmarks, measured under the same allocators.",
         ),
     ] = None,
 ) -> None:
@@ -219,8 +222,8 @@ def main(
         print_environment(kept)
         show(kept)
         return
-    if publish_ is not None:
-        publish.publish(session.load(publish_), listing.ROOT)
+    if publish_:
+        publish.publish([session.load(each) for each in publish_], listing.ROOT)
         return
     if list_:
         print_list(choose_cases(only))

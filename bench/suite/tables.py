@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from figures import Claim, Figures, Get, Ratio, by_plain, claims, cpu_of, family_claims, faults_of, memory_of, system_claims, time_of
 from hakmem_lab.target.allocators import FLOOR, SYSTEM
+from listing import REAL
 
 
 @dataclass(frozen=True)
@@ -124,25 +125,26 @@ def own_cost(figures: Figures) -> Table | None:
     return Table("Own cost", note, ["benchmark", "floor itself", *figures.names], rows)
 
 
-def means(figures: Figures) -> Table | None:
-    """Each allocator's geometric means, the system's malloc being 1."""
+def means(figures: Figures, title: str = "Geometric means", group: str | None = None) -> Table | None:
+    """Each allocator's geometric means over the benchmarks, of one group if it is named, the system's malloc being 1."""
     if SYSTEM not in figures.names:
         return None
     rows = []
     for name in figures.names:
-        row, cases = [name], 0
-        for get in (time_of, cpu_of, memory_of):
-            ratio = figures.mean_ratio(name, SYSTEM, get)
-            row.append(f"{ratio.value:.3f}" if ratio else "-")
-            cases = ratio.rounds if ratio else cases
-        rows.append([*row, str(cases)])
+        found = [figures.mean_ratio(name, SYSTEM, get, group) for get in (time_of, cpu_of, memory_of)]
+        if found[0] is not None:
+            rows.append([name, *(cell for ratio in found for cell in ratio_cells(ratio)[:2]), str(found[0].rounds)])
     rows.sort(key=lambda row: row[1])
-    return Table(
-        "Geometric means",
-        "By the system's malloc; below 1 is faster, or leaner.",
-        ["allocator", "time", "processor time", "peak memory", "benchmarks"],
-        rows,
+    note = (
+        "By the system's malloc, medians of the rounds' ratios; below 1 is faster, or leaner. Each interval is that of the figure before it."
     )
+    header = ["allocator", "time", "95 %", "processor time", "95 %", "peak memory", "95 %", "benchmarks"]
+    return Table(title, note, header, rows)
+
+
+def real_means(figures: Figures) -> Table | None:
+    """The same of real programs, which are the README's figures (tools/gen_readme.py)."""
+    return means(figures, "Real programs", REAL)
 
 
 def claimed(found: Sequence[Claim]) -> Table:
@@ -191,7 +193,7 @@ def failures(figures: Figures, missing: bool = True) -> Table | None:
 
 
 # What a person reads on the page, and what stands beside it for programs; the others are printed by --show.
-ON_THE_PAGE = {"Geometric means", "By benchmark", "Left out", "What has to hold"}
+ON_THE_PAGE = {"Real programs", "Geometric means", "By benchmark", "Left out", "What has to hold"}
 BESIDE_THE_PAGE = {"Time": "time.csv", "Peak memory": "peak-memory.csv"}
 
 
@@ -203,6 +205,7 @@ def all_tables(figures: Figures) -> list[Table]:
     if not figures.cases:  # the family alone
         return [table for table in [failures(figures)] if table is not None]
     found = [
+        real_means(figures),
         means(figures),
         overview(figures),
         times(figures),

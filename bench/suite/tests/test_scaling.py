@@ -177,7 +177,7 @@ def test_files_of_the_suite_and_of_this_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="result of the suite"):
         scaling.load(path)
     with pytest.raises(LabError, match="--scaling"):
-        publish.publish(make_results(1.0), tmp_path)
+        publish.publish([make_results(1.0)], tmp_path)
 
 
 def test_tables_go_between_the_markers(tmp_path: Path) -> None:

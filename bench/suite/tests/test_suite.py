@@ -9,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import figures
+import gen_readme
 import listing
 import numpy as np
 import publish
@@ -106,7 +107,7 @@ def test_another_seed_is_another_result() -> None:
     assert check("1") == check("1") != check("2")
 
 
-@pytest.mark.parametrize("name", ["python_json", "python_source", "sqlite"])
+@pytest.mark.parametrize("name", ["python_json", "python_source", "sqlite", "hyper", "bundler", "java"])
 def test_real_programs_repeat_their_results(name: str) -> None:
     case = next(each for each in listing.load() if each.name == name)
     places = Places(BUILD)
@@ -302,6 +303,34 @@ def test_a_run_is_resumed_only_with_what_it_measured() -> None:
         session.require_same(head, other)
 
 
+def test_files_of_different_benchmarks_are_put_together(results: Make) -> None:
+    first = results({("a", HAKMEM): flat(1.0), ("a", SYSTEM): flat(2.0)})
+    second = results({("b", HAKMEM): flat(1.0), ("b", SYSTEM): flat(8.0)})
+    second.bare["b"], second.head.machine.facts["load"] = 4096, "another"
+    first.head.missing = [session.Missing(name="b", reason="not here"), session.Missing(name="c", reason="not here")]
+    both = session.joined([first, second])
+    mean = Figures(both).mean_ratio(HAKMEM, SYSTEM, figures.time_of)
+    assert mean is not None and (mean.value, mean.rounds) == pytest.approx((0.25, 2))
+    assert both.bare == {"b": 4096} and [each.name for each in both.head.missing] == ["c"]
+    assert [each.name for each in first.head.cases] == ["a"], "a file is left as it is"
+    assert session.joined([first]) == first
+
+
+def test_only_files_that_belong_together_are_put_together(results: Make) -> None:
+    first = results({("a", HAKMEM): flat(1.0), ("a", SYSTEM): flat(2.0)})
+    with pytest.raises(LabError, match="several of the files have a"):
+        session.joined([first, first])
+    for change in (
+        lambda head: head.allocators.pop(),
+        lambda head: setattr(head.allocators[0], "digest", "another"),
+        lambda head: head.machine.facts.update(processor="another"),
+    ):
+        other = results({("b", HAKMEM): flat(1.0), ("b", SYSTEM): flat(8.0)})
+        change(other.head)
+        with pytest.raises(LabError, match="one machine, one build"):
+            session.joined([first, other])
+
+
 def test_a_carrier_runs_on_the_systems_malloc(tmp_path: Path) -> None:
     case = Case("a", listing.REAL, "", "p", (), (), env={"X": "1"}, carrier=True)
     found = session.environment_of(case, Allocator("x", "peer", tmp_path / "x.so"), Places(tmp_path, tmp_path))
@@ -426,7 +455,7 @@ def tree(folder: Path) -> Path:
 
 def test_publish_replaces_only_what_is_between_the_markers(tmp_path: Path, results: Make) -> None:
     kept = results({("a", HAKMEM): flat(0.5), ("a", SYSTEM): flat(1.0), ("a", "fast"): flat(0.9)})
-    publish.publish(kept, tree(tmp_path))
+    publish.publish([kept], tree(tmp_path))
     text = (tmp_path / "docs" / "benchmarks.md").read_text()
     assert text.startswith("Before.\n") and text.endswith("<!-- suite:end -->\nReasons.\n") and "outdated" not in text
     assert "| a | 0.556 |" in text and "| about a |" in text and "| hakmem | 0.500 |" in text
@@ -438,8 +467,26 @@ def test_publish_replaces_only_what_is_between_the_markers(tmp_path: Path, resul
     medians = (tmp_path / "docs" / "benchmarks" / "time.csv").read_text()
     assert medians == "benchmark,hakmem,system,fast\na,500 ms,1 s,900 ms\n"
     again = text
-    publish.publish(kept, tmp_path)
+    publish.publish([kept], tmp_path)
     assert (tmp_path / "docs" / "benchmarks.md").read_text() == again
+
+
+def test_real_programs_have_a_table_from_which_the_readme_is_made(tmp_path: Path, results: Make) -> None:
+    loops = results({("a", HAKMEM): flat(0.1), ("a", SYSTEM): flat(1.0), ("a", "fast"): flat(1.0)})
+    real = results(
+        {("p", HAKMEM): [0.5, 0.6, 0.7], ("p", SYSTEM): [1.0] * 3, ("p", "fast"): [0.9, 0.8, 0.7]},
+        group="real", rss={HAKMEM: 1 << 20, SYSTEM: 1 << 20, "fast": 3 << 20},
+    )
+    publish.publish([loops, real], tree(tmp_path))
+    text = (tmp_path / "docs" / "benchmarks.md").read_text()
+    assert "| run | 2026-01-01, 8 rounds, seed 1 |" in text and "| run of p | 2026-01-01, 3 rounds, seed 1 |" in text
+    rows = gen_readme.real_programs(text)
+    assert [(row["name"], row["time"], row["memory"], row["programs"]) for row in rows] == [
+        (HAKMEM, 0.6, 1.0, 1), ("fast", 0.8, 3.0, 1), (SYSTEM, 1.0, 1.0, 1)]
+    assert " to " in rows[0]["interval"]
+    said = {claim.text.split(",")[1]: (claim.found.split(" ")[0], claim.holds) for claim in figures.claims(Figures(real)) if "real programs" in claim.text}
+    assert said == {" time": ("0.750", False), " peak memory": ("0.333", True)}, "three rounds from 0.56 to 1 do not say that it is first"
+    assert gen_readme.facts(text)["run"].startswith("2026-01-01, 8 rounds")
 
 
 def test_the_family_has_a_place_of_its_own(tmp_path: Path, results: Make) -> None:
@@ -463,7 +510,7 @@ def test_the_family_has_a_place_of_its_own(tmp_path: Path, results: Make) -> Non
     }
     where = tree(tmp_path) / "docs" / "benchmarks.md"
     where.write_text(where.read_text() + "<!-- family:begin -->\n<!-- family:end -->\n")
-    publish.publish(kept, tmp_path)
+    publish.publish([kept], tmp_path)
     text = where.read_text()
     assert "outdated" in text and "| sized | 1.200 |" in text.partition("family:begin")[2]
     whole = results({**times, ("a", HAKMEM): flat(0.5), ("a", SYSTEM): flat(1.0)})
@@ -477,7 +524,7 @@ def test_a_run_on_musl_has_a_place_of_its_own(tmp_path: Path, results: Make) -> 
     kept.head.machine.facts["C library"] = "musl 1.2.3"
     where = tree(tmp_path) / "docs" / "benchmarks.md"
     where.write_text(where.read_text() + "<!-- musl:begin -->\n<!-- musl:end -->\n")
-    publish.publish(kept, tmp_path)
+    publish.publish([kept], tmp_path)
     of_suite, _, of_musl = where.read_text().partition("musl:begin")
     assert "outdated" in of_suite and not (tmp_path / "docs" / "benchmarks").exists()
     assert "| musl 1.2.3 |" in of_musl and "| a | 1.300 | 1.30..1.30 | 10.0 |" in of_musl and "a 1.30, b 1.30 | no |" in of_musl
@@ -488,10 +535,10 @@ def test_a_run_on_musl_has_a_place_of_its_own(tmp_path: Path, results: Make) -> 
 def test_publish_needs_its_place_and_results(tmp_path: Path, results: Make) -> None:
     kept = results({("a", HAKMEM): flat(0.5), ("a", SYSTEM): flat(1.0)})
     with pytest.raises(LabError, match="no measured round"):
-        publish.publish(Results(head=kept.head), tree(tmp_path))
+        publish.publish([Results(head=kept.head)], tree(tmp_path))
     (tmp_path / "docs" / "benchmarks.md").write_text("nothing\n")
     with pytest.raises(LabError, match="has no place"):
-        publish.publish(kept, tmp_path)
+        publish.publish([kept], tmp_path)
 
 
 def test_the_documents_have_their_places() -> None:
