@@ -21,7 +21,7 @@ async function main() {
     process.exit(2);
   }
   const bundle = await rollup().rollup({ input: path.join(process.argv[2], "main.js"), onwarn: (warning) => { throw new Error(warning.message); } });
-  const { output } = await bundle.generate({ format: "iife", name: "application", sourcemap: true });
+  const { output } = await bundle.generate({ format: "iife", name: "application", sourcemap: true, sourcemapPathTransform: (name) => path.basename(name) });
   await bundle.close();
   const digest = crypto.createHash("sha256").update(output[0].code).update(output[0].map.toString()).digest("hex");
   console.log(`bundle.js bytes=${output[0].code.length} check=${digest.slice(0, 16)}`);
