@@ -182,7 +182,8 @@ typedef struct hak_uheap hak_heap_t;
 typedef int hak_heap_pressure(hak_heap_t *heap, size_t used, size_t limit, size_t wanted, void *argument);
 
 /* Such a callback, by which the limit holds only for blocks of more than a number of bytes, its argument (as a pointer): for smaller ones it
- * raises the limit by a slab. For interpreters that cannot report an error without a small block; it makes no room in a full region. */
+ * raises the limit by a slab. For interpreters that cannot report an error without a small block. In a full region, where no limit would
+ * help, it changes none and lets the request fail. */
 int hak_heap_limit_large(hak_heap_t *heap, size_t used, size_t limit, size_t wanted, void *most);
 
 enum hak_heap_purge {

@@ -352,7 +352,9 @@ hak_export void hak_heap_set_limit(hak_heap_t *own, size_t limit)
 
 hak_export int hak_heap_limit_large(hak_heap_t *own, size_t used, size_t limit, size_t wanted, void *most)
 {
-    if (wanted > (uintptr_t)most)
+    const struct hak_regions *regions = hak__regions_of(own);
+    size_t room = regions == NULL ? SIZE_MAX : regions->room(hak__region_handle(own));
+    if (wanted > (uintptr_t)most || limit >= room)
         return 0;
     hak_heap_set_limit(own, hak_max(used, limit) + HAK_SLAB_SIZE);
     return 1;

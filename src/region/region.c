@@ -273,6 +273,8 @@ void hak__region_reset(struct hak_region *region, const char *function)
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
+static size_t region_room(const struct hak_region *region) { return (size_t)region->units << region->unit_shift; }
+
 void *hak__region_alloc(struct hak_region *region, size_t align, size_t n, const char *function)
 {
     struct hak_robust_thread *me = region_me();
@@ -282,8 +284,7 @@ void *hak__region_alloc(struct hak_region *region, size_t align, size_t n, const
         if (!region_lock(region, me, function))
             return region_fail(EINVAL);
         void *block = hak__region_take(region, hak_max(align, HAK_ALIGN), n);
-        size_t used = hak__region_used(region), room = (size_t)region->units << region->unit_shift;
-        size_t limit = hak_min(hak_load(&region->limit, HAK_RELAXED), room);
+        size_t used = hak__region_used(region), limit = hak_min(hak_load(&region->limit, HAK_RELAXED), region_room(region));
         region_unlock(region, me);
         if (hak_likely(block != NULL))
             return block;
@@ -471,6 +472,7 @@ static const struct hak_regions regions = {
     .realloc = hak__region_realloc,
     .free = hak__region_end,
     .set_limit = hak__region_set_limit,
+    .room = region_room,
     .figures = hak__region_figures,
     .visit = hak__region_visit_blocks,
     .next = region_next,

@@ -253,6 +253,7 @@ struct hak_regions {
     void (*destroy)(struct hak_region *region, const char *function);
     void (*reset)(struct hak_region *region, const char *function);
     void (*set_limit)(struct hak_region *region, size_t limit, const char *function);
+    size_t (*room)(const struct hak_region *region); /* the bytes that it has for blocks, whatever the limit */
     void (*figures)(struct hak_region *region, struct hak_heap_figures *out, const char *function); /* NULL: without its lock */
     int (*visit)(struct hak_region *region, const struct hak_visit *visit);
     struct hak_region *(*next)(const struct hak_region *region); /* NULL stands before the first and after the last */

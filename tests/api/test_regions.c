@@ -140,7 +140,7 @@ static void a_full_region_is_no_memory(void **state)
     expect(hak_heap_malloc(heap, sizeof memory) == NULL && errno == ENOMEM);
     errno = 0;
     expect(hak_heap_calloc(heap, SIZE_MAX / 2, 3) == NULL && errno == ENOMEM);
-    char *p = hak_heap_malloc(heap, 1000);
+    char *p = hak_heap_aligned_alloc(heap, 64, 1000);
     errno = 0;
     expect(hak_heap_realloc(heap, p, PTRDIFF_MAX) == NULL && errno == ENOMEM);
     expect(hak_realloc(p, 1 << 20) == NULL && errno == ENOMEM);
@@ -148,6 +148,10 @@ static void a_full_region_is_no_memory(void **state)
     expect(hak_heap_aligned_alloc(heap, 48, 1) == NULL && errno == EINVAL);
     while (hak_heap_malloc(heap, 50) != NULL)
         continue;
+    expect_ptr(hak_realloc(p, 400), p);
+    expect_ptr(hak_heap_realloc(heap, p, 300), p);
+    expect_ptr(hak_aligned_realloc(p, 64, 200), p);
+    expect_ptr(hak_heap_aligned_realloc(heap, p, 64, 100), p);
     expect_op(stats_of(heap).live_bytes, >=, sizeof memory * 8 / 10);
     expect_eq(hak_heap_merge_into_default(heap), ENOTSUP);
     hak_heap_destroy(heap);
@@ -219,6 +223,32 @@ static void a_full_region_calls_its_heap(void **state)
     }
     hak_set_pressure_callback(NULL, NULL);
     expect_eq(process, 0);
+}
+
+/* The library's own callback raises a limit, but not in vain: where it is the region that is full. */
+static void a_limit_of_large_blocks_ends_with_the_region(void **state)
+{
+    static char memory[1 << 20];
+    static const size_t limits[] = { 0, 200000, 8 << 20 };
+    (void)state;
+    for (unsigned i = 0; i < sizeof limits / sizeof *limits; i++) {
+        hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .limit = limits[i],
+            .pressure = hak_heap_limit_large, .argument = (void *)512, .region = memory, .region_size = sizeof memory });
+        while (hak_heap_malloc(heap, 3000) != NULL)
+            ;
+        expect_eq(stats_of(heap).limit, limits[i]);
+        size_t large = stats_of(heap).used_bytes;
+        while (hak_heap_malloc(heap, 100) != NULL)
+            ;
+        expect_eq(errno, ENOMEM);
+        struct hak_heap_figures full = stats_of(heap);
+        expect_op(full.used_bytes, >, sizeof memory * 9 / 10);
+        expect(i != 1 || large <= limits[i]);
+        expect(i == 1 ? full.limit > limits[i] && full.limit < sizeof memory + (64 << 10) : full.limit == limits[i]);
+        expect(hak_heap_malloc(heap, 100) == NULL && stats_of(heap).refused == full.refused + 1);
+        expect_eq(stats_of(heap).limit, full.limit);
+        hak_heap_destroy(heap);
+    }
 }
 
 /* --- several processes ------------------------------------------------------------------------------------------------------ */
@@ -570,6 +600,7 @@ int main(void)
         cmocka_unit_test(a_full_region_is_no_memory),
         cmocka_unit_test(the_callback_may_free),
         cmocka_unit_test(a_full_region_calls_its_heap),
+        cmocka_unit_test(a_limit_of_large_blocks_ends_with_the_region),
         cmocka_unit_test(two_processes_share_a_region),
         cmocka_unit_test(each_attaching_has_its_detaching),
         cmocka_unit_test(threads_share_a_region),
