@@ -38,8 +38,8 @@ static struct hak_region_row *region_row(const struct hak_region *region)
     return NULL;
 }
 
-/* Ends one use of the heap, or with `ended` all. */
-static void region_row_leave(const struct hak_region *region, bool ended)
+/* Ends one use of the heap, or with `ended` all. False: it has no row. */
+static bool region_row_leave(const struct hak_region *region, bool ended)
 {
     struct hak_robust_thread *me = region_me();
     hak__robust_acquire(&rows_lock, me);
@@ -47,6 +47,7 @@ static void region_row_leave(const struct hak_region *region, bool ended)
     if (row != NULL && (ended || --row->uses == 0))
         hak_store(&row->size, 0, HAK_RELEASE);
     hak__robust_release(&rows_lock, me);
+    return row != NULL;
 }
 
 /* A heap without a row is found only by its handle. */
@@ -55,14 +56,17 @@ static void region_row_enter(const struct hak_region *region)
     struct hak_robust_thread *me = region_me();
     hak__robust_acquire(&rows_lock, me);
     struct hak_region_row *row = region_row(region);
+    bool shared = (region->flags & HAK_HEAP_SHARED) != 0;
     uint32_t i = 0;
     while (i < HAK_REGIONS_MOST && hak_load(&region_rows[i].size, HAK_RELAXED) != 0)
         i++;
     if (row != NULL) {
         row->uses++;
+        row->shared = shared;
         hak_store(&row->size, region->size, HAK_RELEASE); /* another process may have made it anew */
     } else if (i < HAK_REGIONS_MOST) {
         region_rows[i].uses = 1;
+        region_rows[i].shared = shared;
         hak_store(&region_rows[i].start, (uintptr_t)region, HAK_RELAXED);
         hak_store(&region_rows[i].serial, hak__uheap_serial(), HAK_RELAXED);
         /* release, twice: pair with the acquires in hak__region_of. */
@@ -107,7 +111,7 @@ struct hak_region *hak__region_of(const void *p)
 }
 
 /* A child has private memory where the parent's region was, unless the region is shared: then the lock may belong to a living
- * process. */
+ * process, or another one has destroyed the heap, and the child may detach it all the same. */
 static void region_fork_child(void)
 {
     hak__robust_fork_child();
@@ -116,9 +120,11 @@ static void region_fork_child(void)
         struct hak_region *region = (struct hak_region *)hak_load(&region_rows[i].start, HAK_RELAXED);
         if (hak_load(&region_rows[i].size, HAK_RELAXED) == 0)
             continue;
-        if (!region_is_there(region))
+        bool shared = region_rows[i].shared;
+        bool there = shared ? hak__os_readable((uintptr_t)region) != EFAULT : region_is_there(region);
+        if (!there)
             hak_store(&region_rows[i].size, 0, HAK_RELAXED); /* a child has one thread, so nothing needs ordering */
-        else if ((region->flags & HAK_HEAP_SHARED) == 0)
+        else if (!shared)
             hak__robust_orphan(&region->lock);
     }
 }
@@ -235,12 +241,11 @@ hak_export hak_heap_t *hak_heap_attach(void *start, size_t size)
 
 /* --- ends --------------------------------------------------------------------------------------------------------- */
 
+/* Reads no memory of a heap with a row: another process may have destroyed it and have put anything there. */
 static void region_detach(hak_heap_t *heap)
 {
     struct hak_region *region = (struct hak_region *)(void *)heap;
-    if (region_is_there(region))
-        region_row_leave(region, false);
-    else
+    if (!region_row_leave(region, false) && !region_is_there(region))
         hak__uheap_misuse(heap, "hak_heap_detach");
 }
 
@@ -437,7 +442,8 @@ static bool region_kind_live(const void *p)
 {
     struct hak_robust_thread *me = region_me();
     struct hak_region *region = hak__region_of(p);
-    bool locked = region_lock(region, me, "hak_heap_of"), live = locked && hak__region_find(region, p).why_not == NULL;
+    bool locked = region_is_alive(region) && region_lock(region, me, "hak_heap_of");
+    bool live = locked && hak__region_find(region, p).why_not == NULL;
     if (locked)
         region_unlock(region, me);
     return live;

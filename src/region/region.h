@@ -12,6 +12,7 @@ struct hak_region_row {
     _Atomic size_t size;
     _Atomic uint64_t serial;
     uint32_t uses; /* times made or attached here, and not detached since */
+    bool shared;
 };
 enum { HAK_REGIONS_MOST = 64 };
 

@@ -337,11 +337,17 @@ static void two_processes_share_a_region(void **state)
     close(shared_file);
 }
 
-static bool has_row(hak_heap_t *heap, const void *p)
+static unsigned times_listed(const hak_heap_t *heap)
 {
     unsigned met = 0;
     for (hak_heap_t *at = hak_heap_next(NULL); at != NULL; at = hak_heap_next(at))
         met += at == heap;
+    return met;
+}
+
+static bool has_row(hak_heap_t *heap, const void *p)
+{
+    unsigned met = times_listed(heap);
     expect(met <= 1 && (stats_of(heap).serial != 0) == (met == 1) && hak_heap_of(p) == (met == 1 ? heap : NULL));
     return met == 1;
 }
@@ -377,6 +383,55 @@ static void each_attaching_has_its_detaching(void **state)
         hak_heap_destroy(heap); /* whoever has it attached */
         expect(hak_heap_of(p) == NULL && hak_heap_next(NULL) != heap);
         expect(hak_heap_attach(start, REGION_BYTES) == NULL && errno == EINVAL);
+    }
+    munmap(start, REGION_BYTES);
+    close(shared_file);
+}
+
+static void in_a_child(void body(hak_heap_t *heap), hak_heap_t *heap)
+{
+    int status;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        body(heap);
+        _exit(0);
+    }
+    expect_eq(waitpid(child, &status, 0), child);
+    expect_eq(status, 0);
+}
+
+static void write_over(hak_heap_t *heap)
+{
+    hak_heap_destroy(heap);
+    memset((void *)heap, 0x55, 65536);
+}
+
+static void make_anew(hak_heap_t *heap)
+{
+    hak_heap_destroy(heap);
+    expect_ptr(heap_in(heap, REGION_BYTES, HAK_HEAP_SHARED), heap);
+}
+
+/* Each process detaches what it has attached, whatever has become of the heap. */
+static void others_may_destroy_it_first(void **state)
+{
+    static void (*const ends[])(hak_heap_t *) = { hak_heap_destroy, write_over, make_anew, hak_heap_detach };
+    (void)state;
+    shared_file = memfd_create("region", 0);
+    expect_eq(ftruncate(shared_file, REGION_BYTES), 0);
+    char *start = map_shared();
+    for (unsigned i = 0; i < sizeof ends / sizeof *ends; i++) {
+        hak_heap_t *heap = heap_in(start, REGION_BYTES, HAK_HEAP_SHARED);
+        void *p = hak_heap_malloc(heap, 100);
+        expect_ptr(hak_heap_attach(start, REGION_BYTES), heap);
+        in_a_child(ends[i], heap);
+        expect_ptr(hak_heap_of(p), i == 3 ? heap : NULL);
+        in_a_child(hak_heap_detach, heap);
+        hak_heap_detach(heap);
+        expect_eq(times_listed(heap), i >= 2);
+        hak_heap_detach(heap);
+        expect(times_listed(heap) == 0 && hak_heap_of(p) == NULL);
     }
     munmap(start, REGION_BYTES);
     close(shared_file);
@@ -481,6 +536,7 @@ static void free_header(void *argument) { (void)argument; hak_heap_free(misused_
 static void free_others(void *argument) { hak_heap_free(misused_heap, argument); }
 static void change_inside(void *argument) { (void)argument; hak_realloc(misused_block + 8, 10); }
 static void use_ended(void *argument) { (void)argument; hak_heap_destroy(misused_heap); hak_heap_malloc(misused_heap, 1); }
+static void detach_ended(void *argument) { (void)argument; hak_heap_destroy(misused_heap); hak_heap_detach(misused_heap); }
 static void make_default(void *argument) { (void)argument; hak_heap_set_default(misused_heap); }
 static void detach_other(void *argument) { hak_heap_detach(argument); }
 
@@ -553,6 +609,7 @@ static void misuse_is_reported(void **state)
     expect_report(free_others, mallocs, "hakmem: hak_heap_free(): %p is not a block of heap %p", mallocs);
     expect_report(change_inside, NULL, "hakmem: realloc(): invalid pointer %p: not the start of a block", misused_block + 8);
     expect_report(use_ended, NULL, "hakmem: hak_heap_malloc(): heap %p has been destroyed", misused_heap);
+    expect_report(detach_ended, NULL, "hakmem: hak_heap_detach(): heap %p has been destroyed", misused_heap);
     expect_report(make_default, NULL, "hakmem: hak_heap_set_default(): heap %p is one in a region", misused_heap);
     hak_heap_t *other = hak_heap_new(NULL);
     expect_report(detach_other, other, "hakmem: hak_heap_detach(): heap %p is in no region", other);
@@ -603,6 +660,7 @@ int main(void)
         cmocka_unit_test(a_limit_of_large_blocks_ends_with_the_region),
         cmocka_unit_test(two_processes_share_a_region),
         cmocka_unit_test(each_attaching_has_its_detaching),
+        cmocka_unit_test(others_may_destroy_it_first),
         cmocka_unit_test(threads_share_a_region),
         cmocka_unit_test(forked_children_go_on),
         cmocka_unit_test(a_child_without_the_region_goes_on),
