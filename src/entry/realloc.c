@@ -71,6 +71,16 @@ static void *resize_by_kind(void *p, size_t have, size_t n, enum hak_resize how)
     return kind->resize == NULL ? NULL : kind->resize(p, have, n, how);
 }
 
+/* To the profiler, a block resized in place is freed and allocated again. Those that it samples in place are large and huge ones,
+ * which may be asked for less by now. */
+static hak_cold void count_anew(const void *before, void *after, size_t n)
+{
+    hak__profile_forget(before);
+    bool in_place = hak__owner_class(hak__owner_of(after)) >= HAK_CLASS_FIRST_LARGE;
+    if (in_place && hak__kind_at(after) != &hak__kind_bump)
+        hak__request_note(after, n);
+}
+
 /* Sized frees may then find the block longer than the size that they name. */
 void *hak__stay_longer(void *p, size_t have, size_t n)
 {
@@ -78,7 +88,11 @@ void *hak__stay_longer(void *p, size_t have, size_t n)
     void *q = resize_by_kind(p, have, n, HAK_RESIZE_WASTEFUL);
     if (q == NULL || !hak__hardened.canary)
         hak__allow_longer();
-    return q != NULL ? q : p;
+    if (q == NULL)
+        q = p;
+    if (hak_unlikely(hak__profile_ever()))
+        count_anew(p, q, n);
+    return q;
 }
 
 static void *move_elsewhere(void *p, size_t have, size_t n)
@@ -107,14 +121,6 @@ static void *move_elsewhere(void *p, size_t have, size_t n)
 }
 
 /* --- realloc --------------------------------------------------------------------------------------------------------------- */
-
-/* To the profiler, a block resized in place is freed and allocated again. */
-static hak_cold void count_anew(const void *before, void *after, size_t n)
-{
-    hak__profile_forget(before);
-    if (n > HAK_MID_MAX)
-        hak__request_note(after, n);
-}
 
 static hak_noinline void *change_size(void *p, size_t have, size_t n)
 {

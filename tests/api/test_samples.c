@@ -29,11 +29,15 @@ static void *make(hak_heap_t *heap, unsigned kind, size_t n)
     return p;
 }
 
+struct seen {
+    unsigned long long blocks, bytes;
+};
+
 /* Samples in use, as a dump has them. */
-static unsigned long long live(void)
+static struct seen dumped(void)
 {
     char path[] = "samples-XXXXXX.json", *text = malloc(64 << 20);
-    unsigned long long sum = 0, count;
+    struct seen sum = { 0, 0 }, one;
     int fd = mkstemps(path, 5);
     expect(fd >= 0 && text != NULL);
     close(fd);
@@ -44,15 +48,17 @@ static unsigned long long live(void)
     fclose(file);
     unlink(path);
     for (char *at = text; (at = strstr(at, "\"allocated\":[")) != NULL;) {
-        expect_eq(sscanf(at += 13, "%llu", &count), 1);
-        sum += count;
+        expect_eq(sscanf(at += 13, "%llu,%llu", &one.blocks, &one.bytes), 2);
+        sum = (struct seen){ sum.blocks + one.blocks, sum.bytes + one.bytes };
         at = strstr(at, "\"freed\":[");
-        expect_eq(sscanf(at += 9, "%llu", &count), 1);
-        sum -= count;
+        expect_eq(sscanf(at += 9, "%llu,%llu", &one.blocks, &one.bytes), 2);
+        sum = (struct seen){ sum.blocks - one.blocks, sum.bytes - one.bytes };
     }
     free(text);
     return sum;
 }
+
+static unsigned long long live(void) { return dumped().blocks; }
 
 static struct hak_heap_figures figures(hak_heap_t *heap)
 {
@@ -60,10 +66,6 @@ static struct hak_heap_figures figures(hak_heap_t *heap)
     expect_eq(hak_heap_stats(heap, &out, sizeof out), 0);
     return out;
 }
-
-struct seen {
-    unsigned long long blocks, bytes;
-};
 
 static int see(void *block, size_t size, void *argument)
 {
@@ -180,6 +182,43 @@ static void samples_count_against_the_limit(void **state)
     expect_op(fit[1], >, LIMIT / SIZE * 8 / 10);
 }
 
+static void fill_up(hak_heap_t *heap)
+{
+    static const size_t lengths[] = { 3 << 20, 700000, 200000, 60000, 10000, 1000, 300 };
+    for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        while (hak_heap_malloc(heap, lengths[i]) != NULL)
+            ;
+}
+
+/* A block that shrinks to less than half counts with its new length, also where none is left for it to move to. */
+static void a_full_heaps_samples_shrink(void **state)
+{
+    static const size_t lengths[] = { 100000, 1000000, 3 << 20 };
+    (void)state;
+    expect_eq(hak_profile_start(1), 0);
+    unsigned long long before = live();
+    for (unsigned i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
+        bool of_heap = i % 2 == 0;
+        hak_heap_t *heap = hak_heap_new(&(struct hak_heap_options){ .size = sizeof(struct hak_heap_options), .limit = 4 << 20 });
+        void *p = of_heap ? hak_heap_malloc(heap, lengths[i / 2]) : hak_malloc(lengths[i / 2]);
+        for (size_t had = lengths[i / 2], n = had / 3; n > 300; had = n, n /= 5) {
+            if (of_heap)
+                fill_up(heap);
+            struct seen longer = dumped();
+            p = n > 57344 && had % 2 == 0 ? hak_aligned_realloc(p, 64, n) : hak_realloc(p, n);
+            expect(p != NULL);
+            struct seen shorter = dumped();
+            expect_eq(longer.blocks, shorter.blocks);
+            expect_eq(longer.bytes - shorter.bytes, had - n);
+        }
+        hak_free(p);
+        hak_heap_destroy(heap);
+        expect_eq(live(), before);
+    }
+    hak_profile_stop();
+    expect(hak_check_heap());
+}
+
 static void *free_all(void *blocks)
 {
     for (unsigned i = 0; i < BLOCKS; i++)
@@ -218,6 +257,7 @@ int main(void)
         cmocka_unit_test(samples_end_with_the_heap),
         cmocka_unit_test(samples_merge),
         cmocka_unit_test(samples_count_against_the_limit),
+        cmocka_unit_test(a_full_heaps_samples_shrink),
         cmocka_unit_test(merged_while_others_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -464,6 +464,23 @@ FRESH_TEST(hardened_samples_shrink_in_a_full_heap)
     shrink_in_a_full_heap("harden:1,sample_guards:1,sample_slots:64", true);
 }
 
+/* Its class is a large one, whatever it is asked for by now. */
+FRESH_TEST(a_hardened_large_block_is_counted_on)
+{
+    static const size_t lengths[] = { 40000, 45000, 36000, 60000 };
+    (void)argument;
+    begin("harden:1");
+    hak__hardened_begin();
+    expect_eq(hak_profile_start(1), 0);
+    char *p = hak_malloc(60000);
+    for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        expect_ptr(hak_realloc(p, lengths[i]), p);
+        expect_eq(profiled_bytes(), lengths[i]);
+    }
+    hak_free(p);
+    expect_eq(profiled_bytes(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -484,6 +501,7 @@ int main(void)
         cmocka_unit_test(one_block_serves_both),
         cmocka_unit_test(guarded_blocks_shrink_in_a_full_heap),
         cmocka_unit_test(hardened_samples_shrink_in_a_full_heap),
+        cmocka_unit_test(a_hardened_large_block_is_counted_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
