@@ -388,6 +388,29 @@ static void each_attaching_has_its_detaching(void **state)
     close(shared_file);
 }
 
+/* One process may map a region twice: each mapping has a handle, and is detached by itself. */
+static void two_mappings_have_two_handles(void **state)
+{
+    (void)state;
+    shared_file = memfd_create("region", 0);
+    expect_eq(ftruncate(shared_file, REGION_BYTES), 0);
+    char *start = map_shared(), *other = map_shared();
+    hak_heap_t *heap = heap_in(start, REGION_BYTES, HAK_HEAP_SHARED), *again = hak_heap_attach(other, REGION_BYTES);
+    expect_ptr(again, other);
+    char *p = hak_heap_malloc(heap, 100), *q = other + (p - start);
+    expect(hak_heap_of(p) == heap && hak_heap_of(q) == again && stats_of(heap).serial != stats_of(again).serial);
+    hak_free(q);
+    expect_eq(stats_of(heap).live_blocks, 0);
+    expect_ptr(hak_heap_malloc(again, 100), q);
+    hak_heap_detach(again);
+    expect(times_listed(heap) == 1 && times_listed(again) == 0 && hak_heap_of(q) == NULL);
+    hak_free(p);
+    hak_heap_destroy(heap);
+    munmap(start, REGION_BYTES);
+    munmap(other, REGION_BYTES);
+    close(shared_file);
+}
+
 static void in_a_child(void body(hak_heap_t *heap), hak_heap_t *heap)
 {
     int status;
@@ -660,6 +683,7 @@ int main(void)
         cmocka_unit_test(a_limit_of_large_blocks_ends_with_the_region),
         cmocka_unit_test(two_processes_share_a_region),
         cmocka_unit_test(each_attaching_has_its_detaching),
+        cmocka_unit_test(two_mappings_have_two_handles),
         cmocka_unit_test(others_may_destroy_it_first),
         cmocka_unit_test(threads_share_a_region),
         cmocka_unit_test(forked_children_go_on),
