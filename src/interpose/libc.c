@@ -65,7 +65,7 @@ CREDENTIALS(initgroups, (const char *user, gid_t group), (user, group))
  * process's children; and files, which the library may yet have to read, are read before (upkeep/nearness.h).
  *
  * The C library's function only makes the system call, so this one looks nothing up, and works in a signal handler and after
- * vfork. After a call in a vfork child the parent stops asking too. */
+ * vfork. A vfork child's call is its own: the parent goes on as before. */
 hak_export hak_cold int prctl(int option, ...)
 {
     unsigned long values[4];
@@ -74,7 +74,7 @@ hak_export hak_cold int prctl(int option, ...)
     for (unsigned i = 0; i < 4; i++)
         values[i] = va_arg(more, unsigned long);
     va_end(more);
-    bool filter = option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS;
+    bool filter = (option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS) && !hak__os_is_filtered() && !hak__fork_is_borrowed();
     if (filter && hak__has_started())
         hak__near_meet(true);
     bool before = filter && hak__os_filter_comes(true);

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "hakmem.h"
+
 /* Idle memory is looked at every millisecond, by the calls of the program. */
 const char *hak_conf = "purge_delay:1,background:0";
 
@@ -101,11 +103,57 @@ static void prctl_is_the_c_librarys(void)
     expect(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0);
 }
 
+/* --- in a child of vfork -------------------------------------------------------------------------------------------------- */
+
+static volatile bool told;
+
+static void note_pressure(size_t mapped, size_t limit, void *argument)
+{
+    (void)mapped, (void)limit, (void)argument;
+    told = true;
+}
+
+/* Near its limit the program is told, as long as the library asks the system. */
+static bool is_told_of_a_limit(void)
+{
+    enum { BLOCK = 1 << 20, BLOCKS_MOST = 64 };
+    uint64_t end = milliseconds() + 5000;
+    expect(hak_option_set("limit", "64M") == 0);
+    hak_set_pressure_callback(note_pressure, NULL);
+    for (unsigned i = 0; i < BLOCKS_MOST; i++) {
+        char *block = malloc(BLOCK);
+        if (block != NULL)
+            memset(block, 1, BLOCK);
+    }
+    while (!told && milliseconds() < end)
+        free(malloc(1 + milliseconds() % 10000));
+    return told;
+}
+
+static void a_vfork_childs_call_is_its_own(void)
+{
+    static char name[] = "true", path[] = "/bin/true";
+    static char *arguments[] = { name, NULL };
+    if (not_emulated("children in their parents' memory"))
+        return;
+    pid_t child = vfork();
+    if (child == 0) {
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+            _exit(4);
+        execv(path, arguments);
+        _exit(5);
+    }
+    expect(child > 0 && end_of_child(child) == 0);
+    expect(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0);
+    expect(is_told_of_a_limit());
+}
+
 static const struct test_case cases[] = {
     CASE(filter_by_prctl),
     CASE(filter_by_seccomp),
     CASE(filter_in_the_program_itself),
     CASE(prctl_is_the_c_librarys),
+    CASE(a_vfork_childs_call_is_its_own),
 };
 
 int main(int argc, char **argv) { return RUN_CASES(cases); }
