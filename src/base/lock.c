@@ -94,19 +94,25 @@ static void settle(bool locks)
 
 void hak__fork_unwatched(void) { settle(false); }
 
-void hak__fork_watch(void)
+/* Kernels before 4.14, and sandboxes that implement the calls themselves. */
+void hak__fork_handle(void)
 {
     static _Atomic uint32_t handled;
+    bool begun = hak_peek(&find_fork_mark) != NULL;
+    if (hak_likely(hak_peek(&hak__forked.mark) != NULL) || !begun || hak_load(&handled, HAK_RELAXED) != 0)
+        return;
+    if (!look_at_mark() && hak_exchange(&handled, 1, HAK_RELAXED) == 0)
+        pthread_atfork(NULL, NULL, repair_at_once);
+}
+
+void hak__fork_watch(void)
+{
     /* acquire, release: a thread that settles nothing finds it settled, and the child repaired. */
     if (hak_unlikely(!hak_load(&several, HAK_ACQUIRE))) {
         settle(true);
         hak_store(&several, true, HAK_RELEASE);
     }
-    bool begun = hak_peek(&find_fork_mark) != NULL;
-    if (hak_likely(hak_peek(&hak__forked.mark) != NULL) || !begun || hak_load(&handled, HAK_RELAXED) != 0)
-        return;
-    if (!look_at_mark() && hak_exchange(&handled, 1, HAK_RELAXED) == 0)
-        pthread_atfork(NULL, NULL, repair_at_once); /* kernels before 4.14 */
+    hak__fork_handle();
 }
 
 void hak__fork_look(void) { hak__fork_check(); }

@@ -21,8 +21,9 @@
  * word in each child (MADV_WIPEONFORK), so the C library's fork handlers are not needed, and _Fork() and bare system calls are
  * covered too. Slow paths check the mark before they touch shared data.
  *
- *   mark == NULL   the kernel has refused the page so far: a child is detected by its process number, and only before a thread
- *                  without a heap gets one, or waits; process/start.c makes sure that this is enough
+ *   mark == NULL   the kernel has refused the page so far: a handler of the C library's repairs its fork()'s children; others are
+ *                  detected by their process number, and only before a thread without a heap gets one, or waits; process/start.c
+ *                  makes sure that this is enough
  *   *mark          REPAIRED, or WIPED in a new child; REPAIRING while its first slow path repairs it; AWAITED: only the part is
  *                  left that the forking thread itself must do, and each thread checks whether it is that one
  *
@@ -53,6 +54,9 @@ extern struct hak_wiped hak__wiped;
  * that is wiped in children, or NULL if there is none yet. Without a mark, `is_copy` says whether this memory is a copy that a fork
  * has made since it was last asked; in a child of vfork() it is not. */
 void hak__fork_begin(bool (*repair)(void), bool (*arrive)(void), _Atomic uint32_t *(*find_mark)(void), bool (*is_copy)(void));
+
+/* Without a mark: has the C library repair the children of its fork(). May allocate. */
+hak_cold void hak__fork_handle(void);
 
 /* From now on every forked child is repaired. Called before a second thread takes a lock (lock.h) or the library starts a thread.
  * May allocate. */

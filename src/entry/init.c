@@ -32,6 +32,7 @@ __attribute__((constructor(101))) void hak__library_loaded(void)
         hak__warn("a sanitizer's malloc serves this program");
     if (!hak__start())
         return;
+    hak__fork_handle();
     if (hak__start_options())
         hak__thread_reopen_early();
     hak__report_begin(speaks_at_end());

@@ -1,5 +1,6 @@
 /* What test_kernels.py starts: a program on a kernel that lacks calls.
- *   lacking CODE NAME... -- PROGRAM ARGUMENT...   the calls named fail with CODE (ENOSYS or EPERM) from PROGRAM's first instruction on
+ *   lacking CODE NAME... -- PROGRAM ARGUMENT...   the calls named fail with CODE (ENOSYS, EPERM or EINVAL) from PROGRAM's first
+ *                                                 instruction on
  *   lacking list                                  their names */
 #include <errno.h>
 #include <linux/audit.h>
@@ -104,7 +105,7 @@ int main(int count, char **words)
         return list();
     if (count < 5)
         return 2;
-    unsigned code = strcmp(words[1], "EPERM") == 0 ? EPERM : ENOSYS;
+    unsigned code = strcmp(words[1], "EPERM") == 0 ? EPERM : strcmp(words[1], "EINVAL") == 0 ? EINVAL : ENOSYS;
     emit_load(offsetof(struct seccomp_data, arch));
     emit(BPF_JMP | BPF_JEQ | BPF_K, OWN_ARCH, 1, 0);
     emit(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);   /* other architectures' programs are none of ours */
