@@ -18,7 +18,7 @@
  *                             WIPE_ON_FORK: the range is zero in forked children, DONT_FORK: it is not mapped there; a
  *                             promise when it succeeds. GUARD:
  *                             any access to the range faults, and its pages are gone, until UNGUARD or unmap; no mapping
- *                             is split. EINVAL if the kernel lacks guards (before 6.13). FORBID, ALLOW: the same
+ *                             is split. EINVAL if the kernel lacks guards (before 6.13) or a filter forbids them. FORBID, ALLOW: the same
  *                             by protection, which keeps the pages and splits mappings.
  *                             RESTORE: undoes all rights, keys, guards and advice for forks that the program has
  *                             given it; the content stays. ENOMEM if some may remain
