@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The black box: after SIGKILL by the kernel in a memory control group, and by this test, hakmem postmortem says what held the
 memory and why; every process has a file of its own, and a normal exit removes it; what cannot be written costs one line."""
-# test: emulated timeout=120
+# test: emulated timeout=300
 import contextlib
 import os
 import pathlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# test: timeout=300 cost=60
+# test: timeout=600 cost=60
 """git clones, repacks and checks repositories to the same objects.
 
 One repository is made here, with thousands of commits, so that packing has work to do; the other has the

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# test: timeout=300 cost=55
+# test: timeout=600 cost=55
 """redis-server keeps its data under redis-benchmark and while it forks to save.
 
 Known keys of several types are written first. Then 50 pipelining clients run SET, GET, LPUSH and

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# test: timeout=300 cost=60
+# test: timeout=600 cost=60
 """SQLite inserts, indexes and queries a million rows, and its database is intact."""
 
 from support import check, main, need, tail
