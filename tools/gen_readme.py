@@ -14,23 +14,16 @@ sys.path += [str(ROOT / "bench" / "suite"), str(ROOT / "tools")]
 
 import drawing
 from gen_options_doc import replaced
-from site_charts import amount, medians
+from site_charts import amount, medians, tables
 
 CHART = ROOT / "docs" / "benchmarks" / "real-programs.svg"
 OURS = "hakmem"
 
 
 def real_programs(page):
-    """The table of real programs, in its order; of two columns of one name the first is that of time."""
-    rows = []
-    for name, time, interval, *_, memory, _, programs in re.findall(r"^\| (\w+) " + r"\| (\S+) " * 7 + r"\|$", section(page, "Real programs"), re.M):
-        rows.append({"name": name, "time": amount(time), "interval": interval.replace("..", " to "), "memory": amount(memory), "programs": int(programs)})
-    return rows
-
-
-def section(page, title):
-    """What stands below a heading of the third rank, up to the next."""
-    return page.split(f"### {title}\n", 1)[1].split("\n### ", 1)[0]
+    """The table of real programs, in its order."""
+    return [{"name": row["allocator"], "time": amount(row["time"]), "interval": row["time, 95 %"].replace("..", " to "),
+             "memory": amount(row["peak memory"]), "programs": int(row["benchmarks"])} for row in tables(page)["Real programs"]]
 
 
 def facts(text):

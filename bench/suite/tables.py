@@ -135,10 +135,8 @@ def means(figures: Figures, title: str = "Geometric means", group: str | None = 
         if found[0] is not None:
             rows.append([name, *(cell for ratio in found for cell in ratio_cells(ratio)[:2]), str(found[0].rounds)])
     rows.sort(key=lambda row: row[1])
-    note = (
-        "By the system's malloc, medians of the rounds' ratios; below 1 is faster, or leaner. Each interval is that of the figure before it."
-    )
-    header = ["allocator", "time", "95 %", "processor time", "95 %", "peak memory", "95 %", "benchmarks"]
+    note = "By the system's malloc, medians of the rounds' ratios; below 1 is faster, or leaner."
+    header = ["allocator", "time", "time, 95 %", "processor time", "processor, 95 %", "peak memory", "memory, 95 %", "benchmarks"]
     return Table(title, note, header, rows)
 
 

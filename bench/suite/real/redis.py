@@ -18,24 +18,22 @@ TESTS = ("set", "get", "incr", "lpush", "rpop", "sadd", "hset", "spop", "zadd", 
 START_S = 20
 
 
-def start(folder: Path) -> subprocess.Popen[bytes]:
-    """A server on a socket in the folder, on no port, that writes nothing to disk."""
+def start(command: list[str], made: Path) -> subprocess.Popen[bytes]:
+    """A server on the allocator that is measured, once its socket is there."""
     environment = dict(os.environ)
     library = environment.pop("SUITE_PRELOAD", "")
     if library:
         environment["LD_PRELOAD"] = library
-    server = subprocess.Popen(
-        ["redis-server", "--port", "0", "--unixsocket", str(folder / "socket"), "--save", "", "--appendonly", "no",
-         "--dir", str(folder)], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    server = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     until = time.monotonic() + START_S
-    while not (folder / "socket").exists():
+    while not made.exists():
         if server.poll() is not None or time.monotonic() > until:
-            server.kill()
-            raise SystemExit("redis-server did not start")
+            server.terminate()
+            raise SystemExit(f"{command[0]} did not start")
         time.sleep(0.005)
     if library and library not in Path(f"/proc/{server.pid}/maps").read_text():
-        server.kill()
-        raise SystemExit(f"redis-server did not load {library}")
+        server.terminate()
+        raise SystemExit(f"{command[0]} did not load {library}")
     return server
 
 
@@ -56,7 +54,9 @@ def main() -> None:
     client.pop("SUITE_PRELOAD", None)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        server = start(folder)
+        # On no port, and it writes nothing to disk.
+        server = start(["redis-server", "--port", "0", "--unixsocket", str(folder / "socket"), "--save", "", "--appendonly", "no",
+                        "--dir", str(folder)], folder / "socket")
         try:
             began = time.monotonic()
             subprocess.run(

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from redis import START_S, figures
+from redis import START_S, figures, start
 
 PLACES = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
 CLIENTS = "8"
@@ -61,25 +61,6 @@ def tree(pid: int) -> list[int]:
     """A process and all that descend from it."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [pid, *(each for child in children for each in tree(int(child)))]
-
-
-def start(command: list[str], made: Path) -> subprocess.Popen[bytes]:
-    """A server, once its socket is there."""
-    environment = dict(os.environ)
-    library = environment.pop("SUITE_PRELOAD", "")
-    if library:
-        environment["LD_PRELOAD"] = library
-    server = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + START_S
-    while not made.exists():
-        if server.poll() is not None or time.monotonic() > until:
-            server.terminate()
-            raise SystemExit(f"{command[0]} did not start")
-        time.sleep(0.005)
-    if library and library not in Path(f"/proc/{server.pid}/maps").read_text():
-        server.terminate()
-        raise SystemExit(f"{command[0]} did not load {library}")
-    return server
 
 
 def free_port() -> int:
