@@ -123,15 +123,13 @@ bool hak__fork_is_new(void)
     return mark != NULL && hak_load(mark, HAK_RELAXED) == HAK_FORK_WIPED;
 }
 
-bool hak__fork_is_repaired(void)
+bool hak__fork_is_borrowed(void)
 {
     const _Atomic uint32_t *mark = hak_peek(&hak__forked.mark);
     /* acquire: pairs with the release of the repairing thread, which has stored whose memory this is. */
     uint32_t now = mark == NULL ? HAK_FORK_WIPED : hak_load(mark, HAK_ACQUIRE);
-    return now == HAK_FORK_REPAIRED || now == HAK_FORK_AWAITED;
+    return (now == HAK_FORK_REPAIRED || now == HAK_FORK_AWAITED) && !hak__fork_is_home();
 }
-
-bool hak__fork_is_borrowed(void) { return hak__fork_is_repaired() && !hak__fork_is_home(); }
 
 bool hak__fork_is_home(void) { return hak__syscall(SYS_getpid) == labs(hak_load(&process, HAK_RELAXED)); }
 

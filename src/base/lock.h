@@ -78,9 +78,9 @@ hak_at_start uint32_t hak__fork_repairs(void);
  * included: the parent would keep any change to the state of the process. */
 hak_cold bool hak__fork_is_home(void);
 hak_cold bool hak__fork_is_new(void); /* a forked child that is not yet repaired */
-hak_cold bool hak__fork_is_repaired(void); /* no forked child, or one whose repair is over; false also without a mark */
 
-/* Whether the caller is a child of vfork(). Asks the kernel for its number. Without a mark, the answer is no. */
+/* Whether the caller is a child of vfork(). Asks the kernel for its number. Without a mark, and in a forked child that is not yet
+ * repaired, the answer is no. */
 hak_cold bool hak__fork_is_borrowed(void);
 
 hak_inline void hak__fork_check(void)
