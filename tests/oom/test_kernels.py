@@ -4,7 +4,7 @@ that implements the calls itself, there is no advice but MADV_DONTNEED and no /p
 usage: test_kernels.py [--each] LIBRARY LACKING PROGRAM...
 --each, or HAK_TEST_LONG=1: also EINVAL, as to unknown advice, and each call alone.
 """
-# test: timeout=1000 cost=50
+# test: timeout=1000 cost=30
 import os
 import pathlib
 import subprocess
